@@ -172,7 +172,7 @@ def test_empty_sides_are_left_out_and_told(tmp_path: Path, cache: Path) -> None:
         (['{"source": "a", "target": "b"}', '{"source": "a", "target": 3}'], ["line 2: no text under 'target'"]),
         (['{"source": "a", "target": "b"}', "[1]"], ["line 2: not a JSON object"]),
         (['{"source": "a", "target": "b"}', '{"source": "a", "target": "\\ud800"}'], ["line 2: half a surrogate pair"]),
-        (['{"en": "a", "de": "b"}'], ["line 1: no text under 'source' and 'target'", "data.languages tells"]),
+        (['{"en": "a", "de": "b"}'], ["line 1: no text under 'source' and 'target'", "data.languages says"]),
     ],
 )
 def test_malformed_lines_are_an_error_with_their_numbers(

@@ -92,7 +92,7 @@ def test_any_tags_have_the_spans_that_conlleval_sees(tags: list[str]) -> None:
 def test_tags_that_are_not_legal_are_found(tags: str, scheme: SchemeName, place: int) -> None:
     fault = find_fault(tags.split(), scheme)
     assert fault is not None
-    assert fault.place == place
+    assert fault.position == place
     assert not are_legal([tags.split()], scheme)
 
 

@@ -91,7 +91,7 @@ def test_parts_agree_with_transformers(number: int) -> None:
         for given, mask in ((None, None), (lengths, real)):
             expected = reference(tokens, token_type_ids=segments, attention_mask=mask).logits
             hidden = model(tokens, segments=segments, lengths=given).hidden
-            found = filler(model).logits(hidden) if part == "generator" else model.main.judge(hidden)
+            found = filler(model).logits(hidden) if part == "generator" else model.main.discriminator_head(hidden)
             kept = torch.ones_like(real).bool() if mask is None else mask.bool()
             torch.testing.assert_close(found[kept], expected[kept], atol=1e-4, rtol=1e-4)
 

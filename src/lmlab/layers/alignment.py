@@ -20,7 +20,7 @@ from lmlab.layers.watching import is_watched
 class Alignment(nn.Module):
     """What the three have in common; each says what of the source it keeps as keys, and how it scores them.
 
-    Who watches `probabilities` sees the weights [B * K, 1, T, S].
+    Watching `probabilities` gives the weights [B * K, 1, T, S].
     """
 
     def __init__(self, state: int, memory: int) -> None:
@@ -37,7 +37,7 @@ class Alignment(nn.Module):
         return s @ keys.mT
 
     def flops(self, source: int, target: int) -> float:
-        """Floating-point operations for a pair of so many tokens: keys, scores, and the mean of the values."""
+        """Floating-point operations for a pair of these lengths: keys, scores, and the mean of the values."""
         return 2.0 * target * source * (self.state + self.memory)
 
     def forward(self, s: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:

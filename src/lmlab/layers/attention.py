@@ -53,8 +53,8 @@ def attend(
 ) -> Tensor:
     """softmax(QKᵀ/√d)V for q [B, H, T, d] and k, v [B, H, S, d] -> [B, H, T, d]; `mask` as in `attention_weights`.
 
-    One fused kernel, which never holds the weights. They are computed in the open, and passed through `watch`, only
-    when somebody looks (see watching.py); and on a CPU when they are dropped out, because the kernel has no quick way
+    One fused kernel, which never holds the weights. They are computed explicitly, and passed through `watch`, only
+    when they are watched (see watching.py); and on a CPU when they are dropped out, because the kernel has no quick way
     of doing that.
     """
     queries, keys = q.shape[-2], k.shape[-2]
@@ -85,7 +85,7 @@ class SelfAttention(nn.Module):
     """Causal self-attention: each position asks, with its own query, all positions up to itself.
 
     z = [SelfAttn(q⁽¹⁾, K⁽¹⁾, V⁽¹⁾); …; SelfAttn(q⁽ᴴ⁾, K⁽ᴴ⁾, V⁽ᴴ⁾)]; the queries, keys and values of all heads come from
-    one product. Who watches `probabilities` sees the weights [B, H, T, S]; otherwise they are never computed.
+    one product. Watching `probabilities` gives the weights [B, H, T, S]; otherwise they are never computed.
     """
 
     def __init__(self, width: int, heads: int, *, bias: bool = True, dropout: float = 0.0) -> None:
@@ -126,7 +126,7 @@ class MultiHeadAttention(SelfAttention):
 class BidirectionalAttention(nn.Module):
     """Multi-head self-attention in which each position asks all positions of its text, before and after it.
 
-    Its parts are called as in `MultiHeadAttention`; who watches `probabilities` sees the weights [B, H, T, T].
+    Its parts are called as in `MultiHeadAttention`; watching `probabilities` gives the weights [B, H, T, T].
     With `causal` a position sees no later one: the left-to-right model to which BERT was compared (section 5.1).
     """
 
@@ -171,7 +171,7 @@ class GroupedAttention(nn.Module):
     """Causal attention of H query heads over G heads of keys and values, queries and keys turned by their place.
 
     With G = H it is multi-head attention, with G = 1 multi-query attention; the cache is H / G times smaller. Without
-    `rotary` nothing is turned. Who watches `probabilities` sees the weights [B, H, T, S].
+    `rotary` nothing is turned. Watching `probabilities` gives the weights [B, H, T, S].
     """
 
     def __init__(
@@ -222,7 +222,7 @@ def check_groups(heads: int, key_value_heads: int) -> None:
 
 FULL = NoPadding()
 FEW = 16
-"""Up to so many queries the weights are computed in the open when nothing is learnt: a kernel would copy all keys."""
+"""Up to this number of queries, the weights are computed explicitly outside training: a kernel would copy all keys."""
 
 
 class Encoded(NamedTuple):
@@ -236,7 +236,7 @@ class CrossAttention(nn.Module):
     """Queries from the decoder, keys and values from the encoder (Vaswani et al. 2017, section 3.2.3).
 
     Keys and values are made once for each source by `remember`. All K texts in the writing for it share them: their
-    queries stand beside each other, as if they were one longer text. Who watches `probabilities` sees the weights
+    queries stand beside each other, as if they were one longer text. Watching `probabilities` gives the weights
     [B * K, H, T, S]; otherwise they need not be computed.
     """
 

@@ -99,7 +99,7 @@ class CharacterCNN(nn.Module):
         return letters[:, : min(letters.shape[1], longest + self.widest)]
 
     def flops(self, letters: int) -> float:
-        """Floating-point operations of one word of so many letters: all are matrix products."""
+        """Floating-point operations of one word of this many letters: all are matrix products."""
         total = 2.0 * self.projection.weight.numel()
         total += sum(4.0 * cast(Highway, each).gate.weight.numel() for each in self.highways)
         for each in self.convolutions:
@@ -112,7 +112,7 @@ class CharacterCNN(nn.Module):
 class SpelledTokens(nn.Module):
     """The token layer of models that read letters: in place of an embedding table, the `CharacterCNN` of each word.
 
-    A word has the same vector wherever it stands. So in training the distinct words of a batch are computed once, and
+    A word has the same vector in any context. So in training the distinct words of a batch are computed once, and
     without gradients a word is computed once for all: its vector is remembered until the weights change.
     """
 
@@ -154,7 +154,7 @@ class SpelledTokens(nn.Module):
         return F.embedding(tokens, vectors)
 
     def _memory(self, count: int) -> tuple[Tensor, Tensor]:
-        """Vectors and flags of at least so many words under the weights as they are; empty where these are too many."""
+        """Vectors and flags of at least `count` words under the weights as they are; empty where these are too many."""
         now = tuple(part for each in self.parameters() for part in (each.data_ptr(), each._version))
         weight = self.network.projection.weight
         kept = self._kept if self._kept is not None and self._kept[0] == now else None
@@ -205,7 +205,7 @@ class CharacterWordCNN(nn.Module):
         return cast(Tensor, best.view(*spellings.shape[:2], -1))
 
     def flops(self, letters: int) -> float:
-        """Floating-point operations for one word of so many characters, padding included."""
+        """Floating-point operations for one word of this many characters, padding included."""
         return 2.0 * letters * self.convolution.weight.numel()
 
     def flops_of(self, spellings: Tensor) -> float:
@@ -234,7 +234,7 @@ class CharacterWordLSTM(nn.Module):
         return ends.view(*spellings.shape[:2], -1)
 
     def flops(self, letters: int) -> float:
-        """Floating-point operations for one word of so many characters."""
+        """Floating-point operations for one word of this many characters."""
         return letters * sum(2.0 * weight.numel() for weight in self.recurrent.parameters() if weight.dim() == 2)
 
     def flops_of(self, spellings: Tensor) -> float:

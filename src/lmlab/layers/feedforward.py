@@ -23,7 +23,7 @@ class HasUnits(Protocol):
 
 
 class FeedForward(nn.Module):
-    """W₂ f(W₁ x + b₁) + b₂ at each position by itself."""
+    """W₂ f(W₁ x + b₁) + b₂ at each position separately."""
 
     expands: ClassVar[str] = "expand"
 

@@ -109,7 +109,7 @@ class Mix(nn.Module):
     """γ Σ_j softmax(s)_j h_j (Peters et al. 2018, equation 1).
 
     With `norm` each h_j is normalised first, over its own components: the authors took mean and variance over a whole
-    batch, by which a sentence would have other vectors in other company. Dropout is on the mix. `penalty` is Σ s_j²,
+    batch, so that a sentence's vectors depend on the rest of the batch. Dropout is on the mix. `penalty` is Σ s_j²,
     which a task adds to its loss with a weight λ (section 3.3 there): the larger λ, the nearer is the mix to a mean.
     """
 

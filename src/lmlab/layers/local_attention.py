@@ -27,7 +27,7 @@ def sees(mine: Tensor, theirs: Tensor, chunk: int) -> Tensor:
 class LocalAttention(nn.Module):
     """Causal attention within a chunk and to the chunk before it; Wᴼ mixes the heads.
 
-    Who watches `probabilities` sees the weights [B, H, T, S], zero where nothing is seen.
+    Watching `probabilities` gives the weights [B, H, T, S], zero where nothing is seen.
     """
 
     def __init__(self, width: int, heads: int, *, head_width: int, chunk: int) -> None:

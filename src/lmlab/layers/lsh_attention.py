@@ -6,7 +6,7 @@ a bucket. In each round r of hashing a token i finds P_i⁽ʳ⁾, the `reach` la
     o_i = Σ_{j ∈ P_i} exp(q_i · k_j − z_i) v_j,   P_i = ∪_r P_i⁽ʳ⁾
 
 A token that several rounds find counts once, as by the N_{i,j} of the paper's appendix A. It does not attend to itself
-unless it finds nobody. P_i⁽ʳ⁾ ends after so many tokens of the bucket, not with a chunk of the sorted text: where
+unless it finds no other. P_i⁽ʳ⁾ ends after `reach` tokens of the bucket, not with a chunk of the sorted text: where
 chunks end depends on the tokens that follow, so a model of chunks sees a little of its future, and reading token by
 token is not reading at once.
 
@@ -140,7 +140,7 @@ def found(mine: Tensor, theirs: Tensor, *, reach: int) -> Tensor:
 
 
 def or_itself(seen: Tensor, first: int) -> Tensor:
-    """The mask [B, H, T, S] in which a query that finds nobody, at place `first` + its number, sees itself."""
+    """The mask [B, H, T, S] in which a query that finds no key, at place `first` + its number, sees itself."""
     alone = ~seen.any(-1)
     seen.diagonal(first, dim1=-2, dim2=-1).logical_or_(alone)
     return seen
@@ -154,7 +154,7 @@ def normalise(x: Tensor) -> Tensor:
 class LSHAttention(nn.Module):
     """Attention with one matrix for queries and keys, among the tokens of a bucket; Wᴼ mixes the heads.
 
-    Who watches `probabilities` sees the weights [B, H, T, S], zero where nothing was found.
+    Watching `probabilities` gives the weights [B, H, T, S], zero where nothing was found.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class ChunkedLSHAttention(LSHAttention):
 
     multiple: int
     least: int
-    """Texts of at most so many tokens are not padded."""
+    """Texts of at most this length are not padded."""
 
     def forward(self, x: Tensor, hashes: Hashes, slot: BucketSlot | None = None) -> Tensor:
         assert slot is None

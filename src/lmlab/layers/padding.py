@@ -1,6 +1,6 @@
 """Texts of unequal length in one batch: full rows, or rows with a mask over their padding.
 
-What works on each token by itself need not know which it is; attention goes text by text, through `each_text`, or
+What works on each token separately need not know its row; attention goes text by text, through `each_text`, or
 through `each_query` where only a few tokens ask. The same without the work on padding is in `kernels/packing.py`.
 Shapes: B rows, T the places of each, K those of them that are chosen, N the tokens that are worked on, D width.
 """
@@ -94,8 +94,8 @@ def flat_places(at: Tensor, length: int) -> Tensor:
 def has_padding(lengths: Tensor | None, batch: int, longest: int) -> bool:
     """Whether rows may have padding; a ValueError where these are not the lengths of `batch` rows of `longest` places.
 
-    The lengths themselves are looked at only where that makes nobody wait: on a CPU, and not in a graph that is being
-    compiled. Elsewhere rows count as padded; whoever makes a batch leaves the lengths out where all rows are full.
+    The lengths themselves are read only where that costs no synchronisation: on a CPU, and not in a graph that is being
+    compiled. Elsewhere rows count as padded; batches leave the lengths out where all rows are full.
     """
     if lengths is None:
         return False

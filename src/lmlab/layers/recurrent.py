@@ -28,7 +28,7 @@ LayerState = Any
 class Layer(nn.Module):
     """One recurrent layer: `run` uses torch's fused kernel, `cell` says what it computes.
 
-    Who watches `inside.NAME` sees one of its PARTS, a gate or a state, at each time [B, T, H]; it is unrolled then.
+    Watching `inside.NAME` gives one of its PARTS, a gate or a state, at each time [B, T, H]; it is unrolled then.
     """
 
     kernel: ClassVar[type[Any]]

@@ -101,7 +101,7 @@ def align(scores: Tensor) -> Tensor:
 
 
 class SignedDistances:
-    """The sine waves R of the distances `longest`, …, 0, …, −`ahead` from a key to who asks; W_R R of each layer.
+    """The sine waves R of the distances `longest`, …, 0, …, −`ahead` from a key to a query; W_R R of each layer.
 
     While nothing is learnt W_R R is kept, so that reading a text token by token makes it once.
     """
@@ -150,7 +150,7 @@ class TwoStreamAttention(nn.Module):
 
     Transformer-XL's terms, with biases u and v of each layer's own, distances in both directions, and one more term:
     e_ij is one of two learnt vectors, for keys of the same segment and of others (section 2.5). Tokens and places use
-    the same weights; what they may see is all that tells them apart. Who watches `probabilities` sees [B, H, N, S].
+    the same weights; what they may see is all that tells them apart. Watching `probabilities` gives [B, H, N, S].
     """
 
     def __init__(self, width: int, heads: int, *, dropout: float = 0.0) -> None:

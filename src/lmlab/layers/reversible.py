@@ -43,7 +43,7 @@ def run_reversible(
 
 
 def in_pieces(layer: ReversibleLayer, y: Tensor, piece: int) -> Tensor:
-    """G of y [B, T, D], so many tokens at a time: it works on each by itself, and its inner vectors are wide."""
+    """G of y [B, T, D], `piece` tokens at a time: it works on each token alone, and its inner vectors are wide."""
     if y.shape[1] <= piece:
         return layer.g(y)
     return torch.cat([layer.g(part) for part in torch.split(y, piece, 1)], 1)

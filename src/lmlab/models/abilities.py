@@ -1,6 +1,6 @@
 """What can be done with a model: abilities that it has or has not, several at once.
 
-Nobody asks what a model is. `ability(model, PredictsNext)` gives what can do it: the model itself, a part of it, or an
+No code asks what a model is. `ability(model, PredictsNext)` gives what can do it: the model itself, a part of it, or an
 encoder together with its head. A protocol sees names only, so no model has a method that exists only to refuse.
 
 Shapes: B batch, T time, K places, D width, V vocabulary.
@@ -70,7 +70,7 @@ class PredictsNext(Steps, Protocol):
     """Predicts the next token of a text; an n-gram does it as well as a network."""
 
     def start(self, batch_size: int, **inputs: Any) -> State:
-        """The state of `batch_size` texts of which nothing has been read; `inputs` are what they are about, by name."""
+        """The state of `batch_size` unread texts; `inputs` are what they are about, by name."""
 
 
 @runtime_checkable
@@ -131,7 +131,7 @@ class WritesTarget(Steps, Protocol):
         """The longest source; None: any length."""
 
     def begin(self, memory: Any, *, beams: int = 1) -> State:
-        """The state of `beams` targets for each source of which nothing has been written."""
+        """The state of `beams` unwritten targets for each source."""
 
 
 @runtime_checkable
@@ -173,7 +173,7 @@ class FillsBlanks(Protocol):
     def read(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
         """The vectors [B, K, D] at the places `at` [B, K] of each row, whose tokens are missing; or at all of them.
 
-        At a missing token stands a mask. Some see it there, some take any token at these places as missing.
+        A missing token is replaced by a mask. Some models see it, some take any token at these places as missing.
         """
 
     def fill(self, *, at: Tensor, **inputs: Any) -> Tensor:
@@ -192,7 +192,7 @@ class FillsBlanks(Protocol):
         """Floating-point operations of the scores at one place."""
 
     def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
-        """Floating-point operations of `read` for a batch, with so many places in each row."""
+        """Floating-point operations of `read` for a batch, with `places` places in each row."""
 
 
 @runtime_checkable

@@ -29,7 +29,7 @@ from lmlab.models.states import reset_rows
 
 
 class AWDLSTMConfig(TokenModelConfig):
-    """What an AWD-LSTM is told."""
+    """Settings of an AWD-LSTM."""
 
     width: int = Field(default=400, ge=1, le=65536, description="embedding size: width of the token vectors")
     hidden: int = Field(default=1150, ge=1, le=65536, description="hidden size: width of each state but the last")

@@ -25,7 +25,7 @@ from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_dept
 
 
 class BagOfWordsConfig(TokenModelConfig):
-    """What the bag-of-words model is told."""
+    """Settings of a bag-of-words model."""
 
     width: int = Field(default=256, ge=1, le=65536, description="embedding size: width of the word vectors")
     hidden: int = Field(default=256, ge=1, le=65536, description="hidden size: number of tanh units")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Description(NamedTuple):
-    """An ability as users are told of it."""
+    """An ability in words."""
 
     name: str  # in the lineage, in leaderboards
     does: str  # "it …"
@@ -99,7 +99,7 @@ DESCRIPTIONS: dict[str, Description] = {
             "predict the words around a word",
             "lmlab embed and lmlab convert",
             "word2vec",
-            "Word vectors: each word has one vector, whatever stands around it",
+            "Word vectors: each word has one vector, whatever its context",
             ("lmlab convert {run} vectors.txt --to word2vec", "lmlab embed {run} FILE -o out.npy"),
             "train it on text (lmlab train {name} TEXT -o RUN), and compare vectors by analogies and similarities "
             "(docs/guides/word-vectors.md)",

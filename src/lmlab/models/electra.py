@@ -71,25 +71,25 @@ class Discriminator(FactorisedEncoder):
     def __init__(self, config: FactorisedConfig) -> None:
         super().__init__(config)
         self.detector = Linear(config.width, config.width)
-        self.verdict = Linear(config.width, 1)
+        self.verdict = Linear(config.width, 1)  # the output layer of the head, by its name in saved runs
         for head in (self.detector, self.verdict):
             head.apply(initialise)
 
-    def judge(self, hidden: Tensor) -> Tensor:
+    def discriminator_head(self, hidden: Tensor) -> Tensor:
         """hidden [..., D] -> logits [...] of "this token was replaced"."""
         x = GELU[self.config.gelu](self.detector(hidden))
         return cast(Tensor, self.verdict(x)).squeeze(-1)
 
     def detect(self, **inputs: Any) -> Tensor:
         """Logits [B, T] of "this token was replaced"."""
-        return self.judge(self(**inputs).hidden)
+        return self.discriminator_head(self(**inputs).hidden)
 
     def token_flops(self) -> float:
-        """Floating-point operations of `judge` for one token."""
+        """Floating-point operations of `discriminator_head` for one token."""
         return 2.0 * (self.detector.weight.numel() + self.verdict.weight.numel())
 
     def detection_flops(self, inputs: Mapping[str, Tensor]) -> float:
-        """Of the encoder, and of `judge` at all places, padding too."""
+        """Of the encoder, and of `discriminator_head` at all places, padding too."""
         return self.reading_flops(inputs) + inputs["tokens"].numel() * self.token_flops()
 
 

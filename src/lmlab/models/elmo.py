@@ -40,7 +40,7 @@ from lmlab.models.states import reset_rows
 
 
 class ElmoConfig(SpelledConfig):
-    """What ELMo is told."""
+    """Settings of an ELMo."""
 
     layers: int = Field(default=2, ge=1, le=64, description="stacked LSTM layers in each direction")
     connections: Connections = Field(
@@ -112,7 +112,7 @@ class Elmo(Model):
         return outputs, state
 
     def start(self, batch_size: int) -> State:
-        """The state of texts of which nothing has been read, from either side."""
+        """The state of unread texts, from either side."""
         return tuple(cast(Stack, stack).start(batch_size) for stack in self.recurrent)
 
     def depths(self) -> list[list[nn.Parameter]]:

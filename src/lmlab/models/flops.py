@@ -50,7 +50,7 @@ class CountsFlops:
         return rows * window * self.body_flops(window, share=share, remembered=remembered)
 
     def training_passes(self, window: int) -> float:
-        """How many forward passes of the body its forward and backward pass in training come to."""
+        """The cost of a forward and backward pass in training, in forward passes of the body."""
         return PASSES
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:

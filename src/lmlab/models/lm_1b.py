@@ -31,7 +31,7 @@ Filters = Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_lengt
 
 
 class SpelledConfig(TokenModelConfig):
-    """What a model is told that reads letters, runs LSTMs with projections over them and predicts words."""
+    """Settings of a model that reads letters, runs LSTMs with projections over them and predicts words."""
 
     width: int = Field(
         default=128, ge=1, le=65536, description="embedding size: width of token vectors and of the LSTM's projection"
@@ -79,7 +79,7 @@ class SpelledConfig(TokenModelConfig):
     kernel: Kernel = Field(
         default="fused", description="fused kernels, or readable Python cells (slower, same numbers)"
     )
-    unknown: int = Field(default=0, ge=0, description="token that stands for words that cannot be predicted")
+    unknown: int = Field(default=0, ge=0, description="token for words that cannot be predicted")
 
     OPEN: ClassVar[bool] = True
 
@@ -99,7 +99,7 @@ class SpelledConfig(TokenModelConfig):
 
 
 def make_token_layer(config: SpelledConfig) -> SpelledTokens:
-    """The token layer that a model of letters is told to have."""
+    """The token layer of a model of letters."""
     network = CharacterCNN(
         config.width,
         filters=config.filters,
@@ -111,7 +111,7 @@ def make_token_layer(config: SpelledConfig) -> SpelledTokens:
 
 
 def make_recurrent_layers(config: SpelledConfig) -> Stack:
-    """The LSTM layers that a model of letters is told to have."""
+    """The LSTM layers of a model of letters."""
     return Stack(
         partial(ProjectedLSTMLayer, projection=config.width, clip=config.clip),
         width=config.width,
@@ -125,7 +125,7 @@ def make_recurrent_layers(config: SpelledConfig) -> Stack:
 
 
 def make_output(config: SpelledConfig) -> Softmax:
-    """The output layer that a model of letters is told to have."""
+    """The output layer of a model of letters."""
     if config.softmax == "full":
         return Softmax(config.width, config.vocabulary)
     return SampledSoftmax(config.width, config.vocabulary, samples=config.samples)

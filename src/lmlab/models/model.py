@@ -26,7 +26,7 @@ from lmlab.models.states import Decoding
 
 @runtime_checkable
 class ReadsLetters(Protocol):
-    """A model that is told the letters of its tokens, and needs no number for every word."""
+    """A model that reads the letters of its tokens, and needs no number for every word."""
 
     config: Any  # `letters`: the most of a word that it reads
 
@@ -57,7 +57,7 @@ class Model(nn.Module, CountsFlops):
         return next(self.parameters()).device
 
     def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
-        """Inputs of the shapes that a batch of so many rows has, to see what a forward pass takes."""
+        """Inputs with the shapes of a batch of `rows` rows, to measure a forward pass."""
         return {"tokens": torch.zeros(rows, window, dtype=torch.long, device=self.device)}
 
     def offers(self) -> Iterable[object]:
@@ -159,13 +159,13 @@ class NextTokenModel(ScoresTokens, Model):
     ) -> Output:
         """tokens [B, T] -> hidden [B, T, D] and the state after them; state None is a fresh text.
 
-        What stands after the `lengths[i]` tokens of a row changes nothing before it, so lengths are not needed here;
+        What follows the `lengths[i]` tokens of a row changes nothing before it, so lengths are not needed here;
         but the state is that after all T. Every layer's vectors pass through `note_layer`.
         """
         raise NotImplementedError
 
     def start(self, batch_size: int, **inputs: Any) -> State:
-        """The state of `batch_size` texts of which nothing has been read; `inputs` are what they are about."""
+        """The state of `batch_size` unread texts; `inputs` are what they are about."""
         return None
 
 
@@ -191,7 +191,7 @@ class EncoderModel(Model):
     ) -> Output:
         """tokens [B, T] -> hidden [B, T, D]; `segments` [B, T] tells sentence A from B, row i has `lengths[i]` tokens.
 
-        What stands after a row's length is padding: it is not attended to, and its hidden vectors are zero. With `at`
+        What follows a row's length is padding: it is not attended to, and its hidden vectors are zero. With `at`
         [B, K], places of each row, only the vectors there, [B, K, D], for which the last layer need do little.
         """
         raise NotImplementedError
@@ -279,7 +279,7 @@ class EncoderDecoder(ScoresTokens, Model):
         return layers
 
     def pair_flops(self, source: int, target: int) -> float:
-        """Floating-point operations of encoder and decoder for a pair of so many tokens, without the scores."""
+        """Floating-point operations of encoder and decoder for a pair of these lengths, without the scores."""
         raise NotImplementedError
 
     def writing_flops(self, inputs: Mapping[str, Tensor]) -> float:
@@ -291,7 +291,7 @@ class EncoderDecoder(ScoresTokens, Model):
         return self.pair_flops(window, window) / window + self.head_flops()
 
     def begin(self, memory: Any, *, beams: int = 1) -> Decoding:
-        """The `Decoding` of `beams` targets for each source in `memory` of which nothing has been written."""
+        """The `Decoding` of `beams` unwritten targets for each source in `memory`."""
         raise NotImplementedError
 
 

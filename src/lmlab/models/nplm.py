@@ -24,7 +24,7 @@ from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_dept
 
 
 class NPLMConfig(TokenModelConfig):
-    """What the net is told; in the paper's letters n, m, h."""
+    """Settings of the net; in the paper's letters n, m, h."""
 
     boundary: int = Field(default=0, ge=0, description="padding token of contexts before the first word")
     order: int = Field(default=5, ge=2, le=1024, description="n: context of n-1 words, and the next one")

@@ -40,7 +40,7 @@ from lmlab.layers.softmax import Softmax
 from lmlab.layers.watching import is_watched, layers_watched, note_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.model import ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
-from lmlab.models.reformer_states import Reading, Text, with_room
+from lmlab.models.reformer_states import HashedCache, TextState, with_room
 
 
 def _listed(value: Any) -> Any:
@@ -179,7 +179,7 @@ class Block(nn.Module):
 
 
 @dataclass(frozen=True)
-class Body:
+class VectorsOnly:
     """A Reformer without an output layer (`GivesVectors`)."""
 
     model: Reformer
@@ -219,7 +219,7 @@ class Reformer(NextTokenModel):
         self.set_hashes(config.hashes, seed=config.hash_seed)
 
     def set_hashes(self, hashes: int, *, seed: int) -> None:
-        """Hash in so many rounds, by the rotations of this seed; may differ from those while learning (section 5)."""
+        """Hash in `rounds` rounds, by the rotations of this seed; may differ from those while learning (section 5)."""
         if hashes < 1:
             raise ValueError(f"hashes = {hashes}: give at least one round")
         config = self.config
@@ -233,7 +233,7 @@ class Reformer(NextTokenModel):
         return self.config.window
 
     def offers(self) -> Iterable[object]:
-        return (self if self.config.predicts else Body(self),)
+        return (self if self.config.predicts else VectorsOnly(self),)
 
     @property
     def approximation(self) -> str:
@@ -245,10 +245,10 @@ class Reformer(NextTokenModel):
     def sees_ahead(self) -> bool:
         return self.config.attends == "chunk"
 
-    def start(self, batch_size: int, **inputs: Any) -> Reading | Text:
+    def start(self, batch_size: int, **inputs: Any) -> HashedCache | TextState:
         if self.config.attends == "chunk":
             nothing = torch.zeros(batch_size, 0, dtype=torch.long, device=self.device)
-            return Text(nothing, nothing.new_zeros(batch_size))
+            return TextState(nothing, nothing.new_zeros(batch_size))
         config = self.config
         cache = KeyValueCache.empty(
             batch_size,
@@ -262,7 +262,7 @@ class Reformer(NextTokenModel):
         hashed, room = config.kinds.count("lsh"), cache.layers[0].shape[3]
         nowhere = torch.zeros(*shape, room, dtype=torch.long, device=self.device)
         nobody = torch.zeros(*shape, math.prod(config.factors) + 1, dtype=torch.long, device=self.device)
-        return Reading(cache, *(tuple(each.clone() for _ in range(hashed)) for each in (nowhere, nobody)))
+        return HashedCache(cache, *(tuple(each.clone() for _ in range(hashed)) for each in (nowhere, nobody)))
 
     def forward(
         self,
@@ -272,7 +272,7 @@ class Reformer(NextTokenModel):
         lengths: Tensor | None = None,
     ) -> Output:
         """A fresh text (state None) is read at once; while learning, no layer's activations are kept."""
-        if isinstance(state, Text):
+        if isinstance(state, TextState):
             return self._read_again(tokens, state)
         length = tokens.shape[1]
         if self.config.attends == "chunk" and lengths is not None and bool((lengths < length).any()):
@@ -300,8 +300,8 @@ class Reformer(NextTokenModel):
         note_layer(hidden)
         return Output(hidden, state)
 
-    def _advance(self, state: Reading, more: int) -> tuple[Reading, list[Slot | BucketSlot | None]]:
-        """The state after so many tokens, and what each layer needs to write them."""
+    def _advance(self, state: HashedCache, more: int) -> tuple[HashedCache, list[Slot | BucketSlot | None]]:
+        """The state after `more` tokens, and what each layer needs to write them."""
         cache, slots = state.cache.advance(more, window=self.config.window)
         room = cache.layers[0].shape[3]
         places = tuple(with_room(each, room) for each in state.places)
@@ -310,7 +310,7 @@ class Reformer(NextTokenModel):
             BucketSlot(slot, *next(hashed)) if kind == "lsh" else slot
             for kind, slot in zip(self.config.kinds, slots, strict=True)
         ]
-        return Reading(cache, places, state.counts), mine
+        return HashedCache(cache, places, state.counts), mine
 
     def _read_by_length(self, tokens: Tensor, lengths: Tensor) -> Output:
         """Rows of equal length together, without padding, which would change where chunks begin."""
@@ -325,7 +325,7 @@ class Reformer(NextTokenModel):
         note_layer(*seen)
         return Output(hidden)
 
-    def _read_again(self, tokens: Tensor, state: Text) -> Output:
+    def _read_again(self, tokens: Tensor, state: TextState) -> Output:
         """The vector of each new token as the last of the text up to it."""
         hidden = []
         for column in torch.split(tokens, 1, 1):
@@ -333,7 +333,7 @@ class Reformer(NextTokenModel):
             hidden.append(self._last(state))
         return Output(torch.stack(hidden, 1), state)
 
-    def _last(self, state: Text) -> Tensor:
+    def _last(self, state: TextState) -> Tensor:
         """The vectors [B, 2D] at the ends of texts."""
         check_window(0, state.tokens.shape[1], self.config.window)
         hidden = self(state.tokens, lengths=state.lengths).hidden
@@ -341,7 +341,7 @@ class Reformer(NextTokenModel):
 
     def step(self, tokens: Tensor, state: State, **inputs: Any) -> tuple[Tensor, State]:
         state = self.start(len(tokens)) if state is None else state
-        if isinstance(state, Text):
+        if isinstance(state, TextState):
             state = state.extend(tokens)
             return self.logits(self._last(state)), state
         return super().step(tokens, state, **inputs)

@@ -12,19 +12,19 @@ from torch import Tensor
 from lmlab.layers.cache import KeyValueCache
 
 
-class Reading(NamedTuple):
-    """What is kept of B texts: keys and values of every layer, and where each token stands in its buckets."""
+class HashedCache(NamedTuple):
+    """What is kept of B texts: keys and values of every layer, and the place of each token in its buckets."""
 
     cache: KeyValueCache
     places: tuple[Tensor, ...]  # of each LSH layer, [B, H, R, room]
     counts: tuple[Tensor, ...]  # of each LSH layer, [B, H, R, n + 1]: how many tokens a bucket has
 
-    def select(self, index: Tensor) -> Reading:
+    def select(self, index: Tensor) -> HashedCache:
         """The state whose text i is text index[i] of this one."""
         places, counts = (tuple(each.index_select(0, index) for each in kept) for kept in (self.places, self.counts))
-        return Reading(self.cache.select(index), places, counts)
+        return HashedCache(self.cache.select(index), places, counts)
 
-    def join(self, others: Sequence[Reading]) -> Reading:
+    def join(self, others: Sequence[HashedCache]) -> HashedCache:
         """All texts of this state and of others of the same model."""
         cache = self.cache.join([other.cache for other in others])
         room = cache.layers[0].shape[3]
@@ -34,29 +34,29 @@ class Reading(NamedTuple):
             for layer in zip(*(s.places for s in every), strict=True)
         )
         counts = tuple(torch.cat(layer) for layer in zip(*(s.counts for s in every), strict=True))
-        return Reading(cache, places, counts)
+        return HashedCache(cache, places, counts)
 
 
-class Text(NamedTuple):
+class TextState(NamedTuple):
     """The tokens themselves, where attention is to chunks: these change with each token, so all is read again."""
 
     tokens: Tensor  # [B, S]
     lengths: Tensor  # [B]
 
-    def extend(self, tokens: Tensor) -> Text:
+    def extend(self, tokens: Tensor) -> TextState:
         lengths = self.lengths + tokens.shape[1]
         room = F.pad(self.tokens, (0, tokens.shape[1]))
         places = self.lengths[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
-        return Text(room.scatter(1, places, tokens)[:, : int(lengths.max())], lengths)
+        return TextState(room.scatter(1, places, tokens)[:, : int(lengths.max())], lengths)
 
-    def select(self, index: Tensor) -> Text:
-        return Text(self.tokens[index], self.lengths[index])
+    def select(self, index: Tensor) -> TextState:
+        return TextState(self.tokens[index], self.lengths[index])
 
-    def join(self, others: Sequence[Text]) -> Text:
+    def join(self, others: Sequence[TextState]) -> TextState:
         texts = [self, *others]
         most = max(text.tokens.shape[1] for text in texts)
         padded = [F.pad(text.tokens, (0, most - text.tokens.shape[1])) for text in texts]
-        return Text(torch.cat(padded), torch.cat([text.lengths for text in texts]))
+        return TextState(torch.cat(padded), torch.cat([text.lengths for text in texts]))
 
 
 def with_room(places: Tensor, room: int) -> Tensor:

@@ -25,7 +25,7 @@ from lmlab.models.states import reset_rows
 
 
 class RNNConfig(TokenModelConfig):
-    """What a recurrent language model is told."""
+    """Settings of a recurrent language model."""
 
     width: int = Field(default=256, ge=1, le=65536, description="embedding size: width of the token vectors")
     hidden: int = Field(default=256, ge=1, le=65536, description="hidden size: width of each layer's state")

@@ -39,7 +39,7 @@ CELLS: dict[str, type[Layer]] = {"rnn": ElmanLayer, "gru": GRULayer, "lstm": LST
 
 
 class Seq2SeqConfig(TokenModelConfig):
-    """What a recurrent encoder-decoder is told."""
+    """Settings of a recurrent encoder-decoder."""
 
     source_vocabulary: int | None = Field(
         None, ge=2, description="vocabulary size of the source, if it has its own tokenizer; None: shared"
@@ -284,7 +284,7 @@ class Seq2Seq(EncoderDecoder):
         return sum(row_lengths(inputs, "source")) * self.encoder.flops() + rows * self._decoder_flops(source, target)
 
     def _decoder_flops(self, source: int, target: int) -> float:
-        """Of all products between the encoder's vectors and the scores, for a pair of so many tokens."""
+        """Of all products between the encoder's vectors and the scores, for a pair of these lengths."""
         total = target * self.decoder.flops()
         total += 2.0 * sum(weight.numel() for weight in self.bridge.parameters() if weight.dim() == 2)
         total += 2.0 * target * sum(weight.numel() for weight in self.combination.parameters())

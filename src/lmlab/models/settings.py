@@ -15,7 +15,7 @@ MOST_LAYERS = 10_000
 
 
 class ModelConfig(Config):
-    """What every model is told; some of it only the data know."""
+    """Settings that every model has; some are known only from the data."""
 
     RENAMED: ClassVar[Mapping[str, str]] = {"restart": "reset_probability", "waves": "position_order"}
     """Old names of settings in the config.json of earlier runs, with those of today."""
@@ -48,7 +48,7 @@ class ModelConfig(Config):
 
 
 class TokenModelConfig(ModelConfig):
-    """What every model of tokens is told."""
+    """Settings of every model that reads tokens."""
 
     UNREAD: ClassVar[Mapping[str, Any]] = {"vocabulary": 2**20}
 

@@ -100,7 +100,7 @@ def join_states(states: Sequence[State]) -> State:
 def make_batch_invariant(state: State) -> State:
     """The state in a form in which a row goes on to the very same bits, whatever rows are beside it.
 
-    It costs some work, so it is for who promises that. Rows must be two or more, since one row alone is computed by
+    It costs some work. Rows must be two or more, since one row alone is computed by
     other kernels, and what the model multiplies with must be prepared (`layers/kernels/linear.py`). A state that can be
     joined but not kept apart stays as it is: its rows go on as they would alone, but for rounding.
     """

@@ -31,7 +31,7 @@ from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
 
 
 class TaggerConfig(TokenModelConfig):
-    """What a tagger is told."""
+    """Settings of a tagger."""
 
     width: int = Field(default=100, ge=1, le=65536, description="width of the word vectors")
     hidden: int = Field(default=200, ge=1, le=65536, description="width of each direction's state")

@@ -38,7 +38,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 
 
 class StacksConfig(TokenModelConfig):
-    """What every encoder-decoder of attention blocks is told."""
+    """Settings of every encoder-decoder of attention blocks."""
 
     source_vocabulary: int | None = Field(
         None, ge=2, description="vocabulary size of the source, if it has its own tokenizer; None: shared"

@@ -3,7 +3,7 @@
     skip-gram   P(o is around c) = σ(v_c · u_o)
     cbow        P(c stands here) = σ(h · u_c),  h = the mean of v_o over the words o around it
 
-v are the vectors that are kept, u those of words as neighbours. Each word has one vector, whatever stands around it:
+v are the vectors that are kept, u those of words as neighbours. Each word has one vector, whatever its context:
 that is what the language models that came after it changed. It learns by `objectives/negative_sampling.py`.
 """
 
@@ -24,7 +24,7 @@ DRAWN = 64
 
 
 class Word2VecConfig(TokenModelConfig):
-    """What word2vec is told."""
+    """Settings of word2vec."""
 
     width: int = Field(default=100, ge=1, le=65536, description="width of the word vectors")
 

@@ -2,7 +2,7 @@
 
 Yang et al. 2019, "XLNet: Generalized Autoregressive Pretraining for Language Understanding".
 
-Who predicts a token may not know it, but those that come after it in the order must. Hence two streams (section 2.3):
+A query that predicts a token may not see it, but tokens after it in the order must. Hence two streams (section 2.3):
 the content stream h knows its own token, and the query stream g, which starts from one learnt vector, knows its place
 only. Both ask the content stream, with the same weights:
 
@@ -295,7 +295,7 @@ class OrderedFiller(Filler):
     encoder: XLNet
 
     def read(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
-        """The tokens at the places are taken as missing, whatever stands there; without places, each in its turn."""
+        """The tokens at the places are taken as missing, whatever they are; without places, each in its turn."""
         tokens: Tensor = inputs["tokens"]
         if at is None:
             batch, length = tokens.shape
@@ -337,7 +337,7 @@ class OrderedFiller(Filler):
 
 
 class LeftToRight(NextTokenModel):
-    """XLNet in the order of the text: the place after each token is asked for what stands there (`PredictsNext`)."""
+    """XLNet in the order of the text: the place after each token is predicted (`PredictsNext`)."""
 
     stateful: ClassVar[bool] = True
 
@@ -370,7 +370,7 @@ class LeftToRight(NextTokenModel):
         return self.model.depths()
 
     def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
-        """Nobody looks forward."""
+        """No query attends forward."""
         return self.model.streams_flops(window, share=1.0, remembered=remembered, distances=window + remembered)
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:

@@ -42,8 +42,8 @@ class CausalConfig(Config):
 class Causal(PreTraining):
     """Mean cross-entropy of P(w_i | w_1 .. w_i-1); every position is predicted.
 
-    Between documents stands a boundary, which is predicted too, but is no part of the text: evaluation watches the
-    surprisal of the text alone (`nats`), from which bits per byte are told, as `lmlab score` does it.
+    Between documents is a boundary, which is predicted too, but is no part of the text: evaluation watches the
+    surprisal of the text alone (`nats`), from which bits per byte are computed, as `lmlab score` does it.
 
     Two further terms keep the vectors h_t of the last layer small and slow (Merity et al. 2017, "Revisiting activation
     regularization for language RNNs"), m being the dropout mask: α · mean (m∘h_t)² and β · mean (h_t − h_{t+1})².
@@ -112,6 +112,6 @@ class Causal(PreTraining):
 
 
 def training_pairs(tokens: list[str], *, start: str = "<s>") -> list[tuple[list[str], str]]:
-    """The (context, next token) pairs that one text gives: its own labels, with nobody labelling."""
+    """The (context, next token) pairs that one text gives: its own labels, without manual labels."""
     text = [start, *tokens]
     return [(text[:i], text[i]) for i in range(1, len(text))]

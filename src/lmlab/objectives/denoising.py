@@ -47,7 +47,7 @@ class Denoising(TargetLoss):
     """−log P(text | damaged text) (Lewis et al. 2020, "BART", section 2.2).
 
     A row is a document, or a piece of a long one: so sentences change places only within a document. The damaged text
-    is the source, the text itself the target; what stands around them is the frame's.
+    is the source, the text itself the target; the frame adds the special tokens.
     """
 
     Config: ClassVar[type[Config]] = DenoisingConfig

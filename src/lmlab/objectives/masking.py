@@ -1,4 +1,4 @@
-"""Which tokens of a row are hidden, and what stands in their place: whole batches at once, and static shapes."""
+"""Which tokens of a row are masked, and what replaces them: whole batches at once, and static shapes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Draws(NamedTuple):
     fate: NDArray[np.float64]  # [MASK], a random token, or kept
     token: NDArray[np.float64]  # which random token
     length: NDArray[np.float64]  # of spans
-    sample: NDArray[np.float64]  # for who draws tokens from a model
+    sample: NDArray[np.float64]  # to sample tokens from a model
 
 
 class Corrupted(NamedTuple):
@@ -47,7 +47,7 @@ def draw_numbers(rows: Rows, generator: np.random.Generator, *, dynamic: bool) -
 
 
 def count_chosen(share: float, length: int) -> int:
-    """The number of chosen tokens in a row of so many, at least 1."""
+    """The number of chosen tokens in a row of this length, at least 1."""
     return max(1, round(share * length))
 
 

@@ -154,7 +154,7 @@ class NegativeSampling(PreTraining):
         product: float = 2.0 * rows * time * require(model, PredictsNeighbours).width
         if self.config.variant == "skip-gram":
             return PASSES * product * both
-        return product * (2 * time + PASSES * (both - time))  # who is near is not learnt
+        return product * (2 * time + PASSES * (both - time))  # which words are near is not learnt
 
 
 def _near(reach: Tensor, lengths: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ class Objective(Protocol):
     specials: ClassVar[tuple[str, ...]]
     """The special tokens that it needs: of `pad`, `cls`, `sep`, `mask`."""
     likelihood: ClassVar[bool]
-    """Whether the loss is that of the text itself, token by token, so that bits per byte can be told from it."""
+    """Whether the loss is that of the text itself, token by token, so that bits per byte can be computed from it."""
     additive: ClassVar[bool]
     """Whether the loss of a batch is a sum over its parts; for a contrastive one all parts are embedded first."""
     separates: bool
@@ -86,7 +86,7 @@ class Objective(Protocol):
         """Settings that go with a kind of data, unless the user says otherwise."""
 
     def __init__(self, config: Any, tokenizer: Tokenizer | None, frame: Frame | None) -> None:
-        """`frame` is what stands around the texts of the run: rows are made by it alone; None where no text is read."""
+        """`frame` adds the special tokens to the texts of the run; nothing else does. None where no text is read."""
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
@@ -155,7 +155,7 @@ class PreTraining:
         raise NotImplementedError
 
     def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
-        """Floating-point operations of the forward and backward pass over a batch, after a memory of so many tokens."""
+        """FLOPs of the forward and backward pass over a batch, after a memory of `remembered` tokens."""
         raise NotImplementedError
 
     def step_flops(self, model: Model, heads: Mapping[str, nn.Module], loader: Loader) -> float:

@@ -4,7 +4,7 @@
 
 The first c tokens of the order z are given and see each other; only the last 1/K of it are predicted (partial
 prediction, section 2.3), because the first ones, with little to see, are hard and teach little. The text itself is
-never reordered: the order only says who may see whom. Documents that stand in one row are its segments.
+never reordered: the order only says which tokens may attend to which. Documents in one row are its segments.
 """
 
 from __future__ import annotations
@@ -103,11 +103,11 @@ class Permutation(Blanks):
         else:
             tokens = (raw if isinstance(raw, Tensor) else torch.cat(raw))[:, :-1].numpy()
         backwards = np.arange(len(tokens)) >= (len(tokens) // 2 if both else len(tokens))
-        text = np.where(backwards[:, None], tokens[:, ::-1], tokens)  # words are told apart in the order of the text
+        text = np.where(backwards[:, None], tokens[:, ::-1], tokens)  # words are found in the order of the text
         places, targets = choose(text, generator, pieces=self.pieces, config=self.config)
         places = np.where(backwards[:, None] & (targets != IGNORE), tokens.shape[1] - 1 - places, places)
         inputs: dict[str, NDArray[Any]] = {"tokens": tokens, "order": draw_order(tokens, places, targets, generator)}
-        ends = tokens == self.boundary  # begins its document, which is where it ends for who reads backwards
+        ends = tokens == self.boundary  # begins its document, which is where it ends when read backwards
         segments = np.cumsum(ends, axis=1) - np.where(backwards[:, None], ends, ends[:, :1])
         if segments.any():
             inputs["segments"] = segments

@@ -74,7 +74,7 @@ class TargetLoss(PreTraining):
 class Seq2Seq(TargetLoss):
     """−log P(y | x) = −Σ_t log P(y_t | y_1 .. y_t-1, x) (Sutskever et al. 2014; Cho et al. 2014).
 
-    What stands around source and target is the frame's, which also says whether the source is read backwards: that
+    The frame adds the special tokens to source and target, and says whether the source is read backwards: that
     brings its first words near to those of the target, and helps where there is no attention (Sutskever et al. 2014,
     section 3.3).
     """

@@ -1,6 +1,6 @@
-"""Averaging checkpoints: one model whose weights are the mean of those of several evaluations.
+"""Averaging checkpoints: a model whose weights are the mean over several validations of a run.
 
-Near the end of training the weights wander around a good place, and their mean is nearer to it than any of them.
+Near the end of training the weights move around a minimum, and their mean is closer to it than each of them.
 Vaswani et al. 2017, section 6.1, average the last 5 checkpoints of their base model, and 20 of the big one.
 """
 
@@ -35,7 +35,7 @@ COPIED = (
 
 
 def average(run: str | Path, *, last: int, output: str | Path) -> list[int]:
-    """Make a run directory with the mean of the `last` kept weights of a run; give the steps they are from."""
+    """Write a run directory with the mean of the `last` kept weights of a run; return their steps."""
     run, output = Path(run), Path(output)
     if last < 1:
         raise ValueError(f"last = {last}: average at least 1 checkpoint")
@@ -46,9 +46,9 @@ def average(run: str | Path, *, last: int, output: str | Path) -> list[int]:
     kept = kept_checkpoints(run)
     if len(kept) < last:
         raise ValueError(
-            f"{run} has kept the weights of {len(kept)} evaluations, not {last}: "
+            f"{run} has kept the weights of {len(kept)} validations, not {last}: "
             + (f"give --last {len(kept)}, or train" if kept else "train")
-            + f" with --set train.keep={last} (and at least so many evaluations)"
+            + f" with --set train.keep={last} (and at least as many validations)"
         )
     chosen = kept[-last:]
     kind = load_class(read_json(run / "config.json")["kind"])
@@ -69,9 +69,9 @@ def average(run: str | Path, *, last: int, output: str | Path) -> list[int]:
 
 
 def average_tensors(paths: Sequence[Path], *, kind: type = object) -> dict[str, Tensor]:
-    """The mean of each tensor of a kind of model over several files, by the names that they have today.
+    """The mean of each tensor over several files of a model of class `kind`, by the names that they have today.
 
-    They are summed in float64; what is not a float is the last one's.
+    They are summed in float64; tensors that are not floats are those of the last file.
     """
     total: dict[str, Tensor] = {}
     last: dict[str, Tensor] = {}

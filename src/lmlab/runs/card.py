@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 LOSSY = "lossy: the tokenizer does not keep all of the text, so this figure is too good"
-"""What stands beside a score of a text that cannot be got back from its tokens."""
+"""The note beside a score if the tokenizer loses part of the text."""
 
 
 class Described(Protocol):
-    """What the card tells of a recipe."""
+    """The parts of a recipe that the card shows."""
 
     @property
     def kind(self) -> str: ...
@@ -56,9 +56,9 @@ def model_card(
     commands: Sequence[str] = (),
     changes: Sequence[tuple[int, str]] = (),
 ) -> str:
-    """What this model is, how well it does and what it cost, in Markdown.
+    """The model card in Markdown: what the model is, its score, its cost and its settings.
 
-    `commands` are what to try with it, in the folder {run}; `changes` say after which step which settings changed.
+    `commands` are examples of use, with {run} for the folder; `changes` are steps and the settings changed after them.
     """
     system = find(recipe.kind)
     does = DESCRIPTIONS[system.does[0]].does
@@ -122,14 +122,14 @@ This is {article} `{recipe.kind}` model: {system.summary} ({system.paper}). It {
 
 
 def describe_task(task: Mapping[str, Any], origin: str | None) -> str:
-    """What a run was fine-tuned for, in a sentence."""
+    """A sentence about the task that a run was fine-tuned for."""
     labels = f" ({', '.join(task['labels'])})" if task["labels"] else ""
     begun = f" from `{origin}`" if origin and task["method"] != "scratch" else " from scratch" if origin else ""
     return f"It was fine-tuned with lmlab for {task['kind']}{labels}{begun} (`--how {task['method']}`)."
 
 
 def describe_selection(corpus: Corpus, progress: TrainingProgress) -> str:
-    """Of a task, the result on the examples that chose the checkpoint; where there are none, that nothing chose it."""
+    """The result of a task on the examples that selected the checkpoint, if there were any."""
     if corpus.valid is None:
         return "none: the last checkpoint is kept; its score on held-out examples is in scores.json"
     return (
@@ -144,5 +144,5 @@ def describe_quality(progress: TrainingProgress, bits: float | None) -> str:
         return f"{bits:.4f} bits per byte"
     if progress.best is None:
         return "no validation text"
-    measures = "".join(f", {name.replace('_', ' ')} {value:.4g}" for name, value in progress.best_measures.items())
-    return f"{progress.best:.4f} nats per prediction (cross-entropy){measures}"
+    metrics = "".join(f", {name.replace('_', ' ')} {value:.4g}" for name, value in progress.best_metrics.items())
+    return f"{progress.best:.4f} nats per prediction (cross-entropy){metrics}"

@@ -92,18 +92,18 @@ def check_fit(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor], *, 
 
 
 def with_new_names(tensors: Mapping[str, Tensor], kind: type) -> dict[str, Tensor]:
-    """Tensors by the names that they have today: a model says in RENAMED which ones it once saved under others."""
+    """Tensors by the names that they have today; RENAMED of a model maps old names to new ones."""
     renamed: Mapping[str, str] = getattr(kind, "RENAMED", {})
     return {renamed.get(name, name): tensor for name, tensor in tensors.items()}
 
 
 def _some(names: list[str]) -> str:
-    """At most three of several names, and how many more there are."""
+    """At most three of the names, and the number of others."""
     return ", ".join(names[:3]) + (f", … and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def copy_weights(model: Model, run: Path) -> None:
-    """Begin a model with the weights of a run; tokens that its vocabulary lacks begin with what the model drew."""
+    """Copy the weights of a run into a model; tokens that the run does not have keep their random weights."""
     tensors, fresh = _best_weights(run), model_tensors(model)
     vocabularies = (getattr(model, "vocabulary", 0), read_json(run / "config.json")["model"].get("vocabulary", 0))
     more = int(vocabularies[0]) - int(vocabularies[1])
@@ -156,7 +156,7 @@ def read_mix(run: Path, *, name: str | None = None) -> tuple[str, dict[str, Tens
 
 
 def write_config(run: Path, kind: str, config: Mapping[str, Any]) -> None:
-    """Write what kind of model a run holds."""
+    """Write `config.json`: the kind of model of a run, and its settings."""
     write_json(run / "config.json", {"kind": kind, "version": __version__, "model": dict(config)})
 
 
@@ -191,7 +191,7 @@ def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
 
 
 def teach_letters(model: object, tokenizer: Tokenizer | None) -> None:
-    """Tell a model that reads letters how the tokens of a tokenizer are spelled."""
+    """Give a model that reads letters the spellings of the tokens of a tokenizer."""
     from lmlab.tokenizers.spellings import Spellings
 
     if isinstance(model, ReadsLetters) and tokenizer is not None:
@@ -199,7 +199,7 @@ def teach_letters(model: object, tokenizer: Tokenizer | None) -> None:
 
 
 def load_tokenizer(run: str | Path, *, name: str = "tokenizer.json", needed: bool = False) -> Tokenizer | None:
-    """The tokenizer of a run; None where it has none, unless it is `needed`."""
+    """The tokenizer of a run; None if it has none and it is not `needed`."""
     from lmlab.tokenizers.files import load_imported
 
     path = Path(run) / name
@@ -207,12 +207,12 @@ def load_tokenizer(run: str | Path, *, name: str = "tokenizer.json", needed: boo
 
 
 def load_source_tokenizer(run: str | Path) -> Tokenizer | None:
-    """The tokenizer of a translator's source, where it has one of its own."""
+    """The tokenizer of the source of a translator, if it has its own."""
     return load_tokenizer(run, name="source_tokenizer.json")
 
 
 def load_frame(run: str | Path, model: object, tokenizer: Tokenizer) -> Frame:
-    """What stands around the texts of a run: its `frame.json`, or what follows from the rest of an older one."""
+    """The frame of a run: its `frame.json`, or what follows from the other files of an older run."""
     from lmlab.models import frame_of
     from lmlab.tokenizers.frames import FILE, Frame
 
@@ -226,7 +226,7 @@ def load_frame(run: str | Path, model: object, tokenizer: Tokenizer) -> Frame:
 
 
 def _best_weights(run: Path, name: str = MODEL) -> dict[str, Tensor]:
-    """The tensors of a file of a run that are the best on validation data; where it is damaged, the latest ones."""
+    """The best weights of a run on validation data; if their file is damaged, those of the last checkpoint."""
     try:
         if (run / MANIFEST).is_file():
             verify(run)

@@ -1,4 +1,4 @@
-"""What to try first with a trained model: commands whose prompts are words of its own validation text."""
+"""Commands to try with a trained model, with prompts from its own validation text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lmlab.objectives import TASKS, load_objective
 
 WORDS = 4
 LONGEST = 32
-"""Characters of a prompt; of a text that has no spaces, half of them."""
+"""Characters of a prompt, at most; half of them for a text without spaces."""
 BEGINNING = 200
-"""Tokens of the training text that are looked at where no text was held out."""
+"""Tokens of the training text from which a prompt is taken if no text was held out."""
 
 
 BACKWARD_COMMANDS = ("lmlab score {run} FILE", "lmlab embed {run} FILE -o out.npy")
-"""Of a model that predicts the previous token: it continues no text."""
+"""Commands for a model that predicts the previous token, which cannot continue a text."""
 
 
 def next_commands(kind: str, corpus: Corpus, objective: Mapping[str, Any]) -> tuple[str, ...]:

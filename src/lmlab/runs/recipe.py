@@ -1,4 +1,4 @@
-"""A recipe: data + tokenizer + model + objective + training, everything that a run needs to be made again."""
+"""A recipe: the settings of data, tokenizer, model, objective and training, from which a run can be repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lmlab.tokenizers.training import is_path
 from lmlab.training.settings import FIXED, TrainConfig
 
 HASHED = ("text", "encoder", "origin")
-"""What a run keeps the SHA-256 of, in its `recipe.json`."""
+"""Inputs whose SHA-256 is written to `recipe.json`."""
 READ = ("states", "vectors")
 """Settings of an objective that are paths, of runs or of files."""
 UNCOUNTED = (("train", "device"), ("data", "given"))
@@ -29,7 +29,7 @@ GROUPS = ("data", "tokenizer", "model", "objective", "train", "origin")
 
 
 class TokenizerConfig(Config):
-    """How text becomes tokens."""
+    """Settings of the tokenizer."""
 
     spec: str | None = Field(
         "bpe:4096",
@@ -67,7 +67,7 @@ class Recipe(Config):
 
 
 def make_recipe(values: Mapping[str, Any]) -> Recipe:
-    """A recipe from its groups; the model's preset and the defaults of its system are filled in here, once."""
+    """A recipe from groups of settings; the preset of the model and the defaults of its system are filled in."""
     _check_types(values)
     values = upgrade(values)
     for group in values:
@@ -113,7 +113,7 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
 
 
 def _check_types(values: Any) -> None:
-    """That a recipe is a table of tables, but for its origin; a ValueError names what is something else."""
+    """Raise a ValueError if a group of settings is not a table."""
     if not isinstance(values, Mapping):
         raise ValueError(
             f"values = {values!r}: a recipe is a table of groups of settings, for instance "
@@ -140,7 +140,7 @@ def _rate(system: System, settings: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of the model, and the tokenizer, that a run passes on to one that begins with its weights."""
+    """The settings of model and tokenizer of a run whose weights a new run starts from."""
     if not (origin / "config.json").is_file():
         raise ValueError(f"--from {origin} is not a run directory: it has no config.json")
     description = read_json(origin / "config.json")
@@ -160,7 +160,7 @@ def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict
 
 
 def _reading(origin: str | None, usual: Mapping[str, Any]) -> dict[str, Any]:
-    """From which end a run goes on to read, where it begins with one that predicts the next token backwards."""
+    """Settings of the objective that follow from a run that reads texts backwards, if a new run starts from it."""
     frame = None if origin is None else Path(origin) / "frame.json"
     if usual["kind"] != "causal" or frame is None or not frame.is_file():
         return {}
@@ -168,7 +168,7 @@ def _reading(origin: str | None, usual: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_shapes(origin: Path, kind: str, inherited: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """A ValueError where a setting of the model would change the shape of the weights that a run begins with."""
+    """Raise a ValueError if a setting would change the shape of the weights that a run starts from."""
     from torch.nn import Module
 
     def shapes(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,29 +184,29 @@ def _check_shapes(origin: Path, kind: str, inherited: Mapping[str, Any], given: 
 
 
 class Change(Config):
-    """Settings of training that were changed in a run, from some step on."""
+    """Settings of training that were changed in a run after some step."""
 
-    step: int = Field(ge=0, description="steps that were done before")
+    step: int = Field(ge=0, description="steps before the change")
     train: dict[str, Any] = Field(description="the settings that changed, with their new values")
 
 
 class Record(NamedTuple):
-    """What a run says of itself in its `recipe.json`: how it was begun, and what was changed on the way."""
+    """The content of `recipe.json`: the settings of a run, and how they were changed while it was trained."""
 
     recipe: Recipe  # with the settings that are in force now
-    text_sha256: str | None  # of the text that it learns from
+    text_sha256: str | None  # of the training text
     encoder_sha256: str | None  # of the tokenizer that encoded it, before special tokens were added
-    begun: TrainConfig | None = None  # the settings of training with which it was begun, where some were changed
+    begun: TrainConfig | None = None  # the settings at the start, if some were changed
     changes: tuple[Change, ...] = ()
-    origin_sha256: str | None = None  # of the weights that it began with
+    origin_sha256: str | None = None  # of the weights that it started from
 
     def change(self, settings: Mapping[str, Any], *, step: int) -> Record:
-        """The same with settings of training that are others from a step on; those that stay the same are no change."""
+        """The record with settings of training that are changed after a step; equal values are no change."""
         train = build(TrainConfig, {**self.recipe.train.model_dump(), **upgrade_train(settings)}, where="train")
         before, after = self.recipe.train.model_dump(), train.model_dump()
         new = {name: value for name, value in after.items() if value != before[name]}
         earlier = [each for each in self.changes if each.step < step]
-        for each in self.changes[len(earlier) :]:  # what came after this step is done again, with what is in force now
+        for each in self.changes[len(earlier) :]:  # later steps are repeated with the settings in force now
             new = {**each.train, **new}
         changes = (*earlier, Change(step=step, train=new)) if new else tuple(earlier)
         recipe = self.recipe.model_copy(update={"train": train})
@@ -229,7 +229,7 @@ class Record(NamedTuple):
 
 
 def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
-    """What a run says of itself, with other places of its `texts`."""
+    """The record of a run; `texts` replaces the paths of its texts."""
     where = run / "recipe.json"
     values = upgrade_saved(read_json(where))
     text_sha256, encoder_sha256, origin_sha256 = (values.pop(f"{name}_sha256", None) for name in HASHED)
@@ -287,9 +287,9 @@ def check_fixed_settings(path: Path, record: Record, recipe: Recipe) -> None:
 
 
 def read_groups(path: Path) -> dict[str, Any]:
-    """The settings in the `recipe.json` of a run as groups, as they are in a TOML file: to make the run again.
+    """The settings in the `recipe.json` of a run, in groups as in a TOML file, to repeat the run.
 
-    Of a run that began with another, those of the model are the ones that differ from the other's.
+    If the run started from another, only those settings of the model are returned that differ from the other's.
     """
     values = upgrade_saved(read_json(path))
     if not isinstance(values, dict) or not {"kind", "data", "model"} <= values.keys():
@@ -306,7 +306,7 @@ def read_groups(path: Path) -> dict[str, Any]:
 
 
 def write_recipe(run: Path, record: Record) -> None:
-    """Write down what a run does, so that it can be made again, and what it was done with."""
+    """Write `recipe.json`."""
     values = {**record.recipe.model_dump(), "train": (record.begun or record.recipe.train).model_dump()}
     hashes = (record.text_sha256, record.encoder_sha256, record.origin_sha256)
     values |= {f"{name}_sha256": value for name, value in zip(HASHED, hashes, strict=True)}
@@ -316,7 +316,7 @@ def write_recipe(run: Path, record: Record) -> None:
 
 
 def _objective(system: str, usual: Mapping[str, Any], given: Mapping[str, Any], *, data: str) -> dict[str, Any]:
-    """The objective of a system, all its settings filled in: the usual one, unless another is named or the data ask."""
+    """The settings of the objective: that of the system, unless another is named or the data need another."""
     kind = str(given.get("kind", usual["kind"]))
     if "kind" not in given and data not in load_objective(kind).reads:
         takers = (name for name in OBJECTIVES if data in load_objective(name).default_for)
@@ -334,7 +334,7 @@ def _objective(system: str, usual: Mapping[str, Any], given: Mapping[str, Any], 
 
 
 def _suits(system: str, objective: str, config: Config | None = None) -> bool:
-    """Whether the abilities that a system is listed with are those that an objective needs."""
+    """Whether a system has the abilities that an objective needs."""
     cls = load_objective(objective)
     does = {ABILITIES[name].kind for name in find(system).does}
     listed = {each.kind for each in ABILITIES.values()} - {JudgesPairs}
@@ -343,7 +343,7 @@ def _suits(system: str, objective: str, config: Config | None = None) -> bool:
 
 
 def _unread(kind: str, reads: Sequence[str], data: str) -> str:
-    """What to say where an objective does not read the data that were given."""
+    """The error message for data that an objective does not read."""
     if data == "pairs":
         return f"{kind} learns from plain text, not from pairs; give TEXT"
     if "pairs" in reads:

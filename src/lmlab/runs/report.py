@@ -1,6 +1,6 @@
-"""What a report on one run holds: curve, figures, price, settings, samples, surprisal, tokenizer; as plain data.
+"""The facts of a report on one run as plain data: curve, scores, cost, settings, samples, surprisal, tokenizer.
 
-Runs differ in what they have: an n-gram has no curve, an imported model no price, a translator no plain text. A part
+Runs differ in what they have: an n-gram has no curve, an imported model no cost, a translator no plain text. A part
 that does not exist is None, and `left_out` says why.
 """
 
@@ -37,20 +37,20 @@ SENTENCES = 4
 """Translations that are shown."""
 PAIRS_SCORED = 200
 CHARACTERS_READ = 30_000
-"""Of the held-out text, what the tokenizer's figures are of."""
+"""Characters of held-out text from which the figures of the tokenizer are computed."""
 PIECES = 80
-"""Tokens that show how the tokenizer cuts."""
+"""Tokens that are shown as an example of the tokenizer."""
 END = "■"
 """The end of a target, which is predicted too."""
 SOURCE_LETTERS = 160
 TARGET_TOKENS = 40
-"""What is written from a longer source is not shown, and how a longer target was aligned is not drawn."""
+"""Longer sources are not shown, and alignments of longer targets are not plotted."""
 OTHER_TEXT = "the text given with --file"
 PATHS = ("text", "valid", "test", "source", "target", "pairs", "valid_source", "valid_target", "valid_pairs")
 
 
 class Shown(NamedTuple):
-    """What the model is shown: documents, or pairs of a source and a target, and what they are called."""
+    """The data of a report: documents, or pairs of a source and a target, and their name."""
 
     name: str
     texts: list[str]
@@ -123,7 +123,7 @@ def _about(run: Path, model: LanguageModel) -> Facts:
 
 
 def _validation(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """What was measured on validation text, of the weights that were kept."""
+    """The validation scores of the best weights."""
     measured = [line for line in lines if line.get("valid_loss") is not None]
     if not measured:
         raise ValueError("no validation is recorded for this run")
@@ -133,7 +133,7 @@ def _validation(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def _curve(lines: Sequence[dict[str, Any]], unit: str) -> Facts:
-    """Training and validation against what was spent; bits per byte where the loss is the likelihood of the text."""
+    """Learning curves of training and validation; in bits per byte if the loss is the likelihood of the text."""
     valid = [line for line in lines if line.get("valid_loss") is not None]
     train = [line for line in lines if line.get("loss") is not None]
     if len(valid) + len(train) < 2:
@@ -217,7 +217,7 @@ def _target_surprisal(model: LanguageModel, pairs: Sequence[tuple[str, str]]) ->
 
 
 def _samples(model: LanguageModel, held: Shown) -> Facts:
-    """What the model makes of held-out text, in the way that it is made for."""
+    """Samples for held-out text: translations, continuations or fillings, as the model can."""
     if ability(model.model, WritesTarget) is not None:
         return {"translations" if held.pairs else "reconstructions": _translations(model, held)}
     if any(ability(model.model, kind) is not None for kind in (PredictsNext, PredictsBothWays)):
@@ -228,7 +228,7 @@ def _samples(model: LanguageModel, held: Shown) -> Facts:
 
 
 def _continuations(model: LanguageModel, texts: Sequence[str]) -> list[Facts]:
-    """How the model goes on from the first words of held-out text; from nothing, where there is none."""
+    """Continuations of the first words of held-out text, or of an empty text if there is none."""
     prompts = list(dict.fromkeys(make_test_text(part, prompt=None).prompt for part in _parts(texts, PROMPTS))) or [""]
     found = []
     for prompt in prompts:
@@ -256,7 +256,7 @@ def _fillings(model: LanguageModel, texts: Sequence[str]) -> list[Facts]:
 
 
 def _translations(model: LanguageModel, held: Shown) -> list[Facts]:
-    """Sources, what the model writes, the references, and what attended to what where there is attention.
+    """Sources, translations, references, and alignments if the model has attention.
 
     A model that learnt to repair plain text is given sentences with words left out.
     """
@@ -287,7 +287,7 @@ def _restore(text: str, answers: Sequence[str]) -> str:
 
 
 def _parts(texts: Sequence[str], count: int) -> list[list[str]]:
-    """Documents in so many groups; where they are fewer, stretches of whole lines."""
+    """Documents in `count` groups; if there are fewer documents, parts of whole lines."""
     if len(texts) >= count:
         return [list(texts[number::count]) for number in range(count)]
     whole = "\n".join(texts)
@@ -299,7 +299,7 @@ def _parts(texts: Sequence[str], count: int) -> list[list[str]]:
 
 
 def _tokenizer(model: LanguageModel, held: Shown) -> Facts:
-    """What it is, and how it cuts held-out text."""
+    """The tokenizer, and how it splits held-out text."""
     tokenizer = model.text_tokenizer
     facts: Facts = {"spec": tokenizer.spec, "vocabulary": tokenizer.vocabulary}
     if model.source_tokenizer is not None:
@@ -320,7 +320,7 @@ def _tokenizer(model: LanguageModel, held: Shown) -> Facts:
 
 
 def _changes(run: Path) -> list[Facts]:
-    """What was changed on the way, with the steps, as the run has written it down."""
+    """The settings that were changed during training, with their steps."""
     if not (run / "recipe.json").is_file():
         raise ValueError("the run was imported, so how it was trained is not known")
     recipe = read_json(run / "recipe.json")
@@ -328,7 +328,7 @@ def _changes(run: Path) -> list[Facts]:
 
 
 def _settings(run: Path) -> dict[str, dict[str, Any]]:
-    """All settings in groups; texts by the names that they were given with, not by where they are on this machine."""
+    """All settings in groups; texts by the names that the user gave, without their folders."""
     if not (run / "recipe.json").is_file():
         return {"model": dict(read_json(run / "config.json")["model"])}
     recipe = read_record(run).recipe

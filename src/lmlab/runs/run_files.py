@@ -31,7 +31,7 @@ OWN = {
     *("last", "last.new", "previous", "checkpoints", "tensorboard", "states"),
     *("scores.json", "predictions.jsonl", "report.html", "controls", "beside", "study.json"),
 }
-"""What lmlab writes into a run directory."""
+"""The names that lmlab writes into a run directory."""
 UNFINISHED = {f".{name}.{kind}" for name in OWN for kind in ("new", "staged")}
 """The same while it is being written."""
 LOCK = ".lock"
@@ -39,7 +39,7 @@ LOCK = ".lock"
 TRIALS = "trials"
 """The folder of a study that holds its trials."""
 STUDY = "study.json"
-"""What a study, or a fine-tuned run, keeps the settings of its command in."""
+"""The file with the settings of a study or of a fine-tuning command."""
 CONTROLS = "controls"
 """The folder of a fine-tuned run that holds the trials it is compared with."""
 OLD_CONTROLS = "beside"
@@ -50,13 +50,13 @@ STUDIES = ("curve", "layers", "comparison")
 SWEEP = "sweep"
 """The folder of a comparison that holds the short runs by which rates are chosen."""
 CONDITIONS = "conditions.json"
-"""What says that a folder holds a comparison of systems."""
+"""The file that marks the folder of a comparison of systems."""
 BOARD = ("leaderboard.json", "leaderboard.csv", "report.html")
-"""What such a comparison writes beside its runs, besides."""
+"""Other files of a comparison."""
 
 
 def is_run(path: Path) -> bool:
-    """Whether a folder holds a run that was begun."""
+    """Whether a folder contains a run."""
     return (path / "recipe.json").is_file()
 
 
@@ -73,7 +73,7 @@ def is_fresh(path: Path) -> bool:
 
 
 def check_not_read(path: Path, inputs: Iterable[str | Path], *, option: str = "-o") -> None:
-    """A ValueError where a folder that is made or replaced is, or holds, something that is read for it.
+    """Raise a ValueError if a folder that is created or replaced is, or contains, an input of the command.
 
     Inputs are files, folders and globs; links are followed.
     """
@@ -90,7 +90,7 @@ def check_not_read(path: Path, inputs: Iterable[str | Path], *, option: str = "-
 
 
 def check_place(path: Path, *, overwrite: bool, go_on: str) -> None:
-    """A ValueError where no new run can be made in a folder; `go_on` is how to go on with one that is there."""
+    """Raise a ValueError if no new run can be created in a folder; `go_on` says how to resume the one there."""
     if not path.exists() or is_fresh(path):
         return
     if not is_run(path):
@@ -100,7 +100,7 @@ def check_place(path: Path, *, overwrite: bool, go_on: str) -> None:
 
 
 def clear(path: Path) -> None:
-    """Remove what lmlab wrote into a run directory, and nothing else that is there."""
+    """Remove the files that lmlab wrote into a run directory; other files stay."""
     for entry in path.iterdir():
         if entry.name not in OWN and entry.name not in UNFINISHED:
             continue
@@ -119,7 +119,7 @@ def remove(path: Path) -> None:
 
 
 def remove_begun(path: Path, created: bool) -> None:
-    """Remove what was written of a run that cannot be resumed, as nothing of it was learnt."""
+    """Remove the files of a run that has no weights yet, so that it cannot be resumed."""
     if not (path / "last").exists() and not (path / "model.safetensors").exists():
         clear(path)
         if created and not [entry for entry in path.iterdir() if entry.name != LOCK]:
@@ -127,14 +127,14 @@ def remove_begun(path: Path, created: bool) -> None:
 
 
 def is_trial(path: Path) -> bool:
-    """Whether this is what a trial has left: its folder, or its result."""
+    """Whether this is the folder or the result of a trial."""
     if path.is_dir():
         return not path.is_symlink() and (is_run(path) or (is_fresh(path) and (path / LOCK).exists()))
     return path.suffix == ".json" and {"key", "result"} <= _read(path).keys()
 
 
 def clear_trials(folder: Path) -> None:
-    """Remove all trials in a folder, then the folder where nothing else is in it."""
+    """Remove all trials in a folder, then the folder if it is empty."""
     for entry in filter(is_trial, list(folder.iterdir())):
         if entry.is_dir():
             _remove_run(entry)
@@ -148,7 +148,7 @@ def clear_trials(folder: Path) -> None:
 
 
 def is_study(path: Path) -> bool:
-    """Whether a folder holds a study: its scores, or what one of its trials has left."""
+    """Whether a folder contains a study: its scores, or a trial."""
     scores = _read(path / "scores.json")
     if scores.get("kind") in STUDIES and "results" in scores:
         return True
@@ -157,7 +157,7 @@ def is_study(path: Path) -> bool:
 
 
 def check_study_place(path: Path) -> None:
-    """A ValueError where no study can be made, or gone on with, in a folder."""
+    """Raise a ValueError if a study cannot be created or resumed in a folder."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if is_run(path):
@@ -170,7 +170,7 @@ def check_study_place(path: Path) -> None:
 
 
 def clear_study(path: Path) -> None:
-    """Remove what lmlab wrote of a study, and nothing else that is there."""
+    """Remove the files that lmlab wrote for a study; other files stay."""
     if (path / TRIALS).is_dir():
         clear_trials(path / TRIALS)
     if _read(path / "scores.json").get("kind") in STUDIES:
@@ -181,9 +181,9 @@ def clear_study(path: Path) -> None:
 
 
 def clear_comparison(path: Path, *, new: Iterable[str]) -> None:
-    """Remove what lmlab wrote of a comparison of systems, its runs included, for one with runs of the names `new`.
+    """Remove the files of a comparison of systems, including its runs, for one with runs of the names `new`.
 
-    Nothing else is removed, and nothing at all where something else stands in the place of a run: a ValueError.
+    Other files stay. If one of them is in the place of a new run, a ValueError is raised and nothing is removed.
     """
     path = path.resolve()
     conditions = _read(path / CONDITIONS)
@@ -207,7 +207,7 @@ def clear_comparison(path: Path, *, new: Iterable[str]) -> None:
 
 
 def _check_places(places: Iterable[Path], runs: Sequence[Path]) -> None:
-    """A ValueError where something of the user's stands in one of the places, else free or of one of the runs."""
+    """Raise a ValueError if files of the user are in one of the places of new runs."""
     for place in places:
         own = OWN | UNFINISHED | {LOCK}
         foreign = [each for each in place.iterdir() if each.name not in own] if place in runs else [place]
@@ -224,7 +224,7 @@ def _any_of(names: Iterable[Any]) -> str:
 
 
 def _named(folder: Path, pattern: str) -> list[Path]:
-    """What in a folder, if it is there and no link, has such a name."""
+    """The entries of a folder whose names match; none if it is missing or a link."""
     return [entry for entry in folder.iterdir() if re.fullmatch(pattern, entry.name)] if _is_folder(folder) else []
 
 
@@ -234,13 +234,13 @@ def _is_folder(path: Path) -> bool:
 
 
 def _is_settings(path: Path) -> bool:
-    """Whether this is what a study keeps its settings in."""
+    """Whether this is the settings file of a study."""
     found = _read(path)
     return found.get("kind") in STUDIES and {"seeds", "examples", "runs"} <= found.keys()
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The content of a JSON file that is a table; an empty one where it is none."""
+    """The content of a JSON file if it is a table, else an empty one."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -249,7 +249,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _remove_run(folder: Path) -> None:
-    """Remove a run, and its folder where nothing else is in it."""
+    """Remove a run, and its folder if it is empty."""
     clear(folder)
     (folder / LOCK).unlink(missing_ok=True)
     _remove_empty(folder)

@@ -25,15 +25,15 @@ from torch import Tensor
 
 MANIFEST = "manifest.json"
 TASK = "task.json"
-"""What a fine-tuned run keeps its task in."""
+"""The file with the settings of the task of a fine-tuned run."""
 MODEL = "model.safetensors"
 HEADS = "head.safetensors"
-"""The weights of what was learnt besides the model, for a task."""
+"""The weights of the heads, which are trained together with the model."""
 READ = {
     *("config.json", "tokenizer.json", "source_tokenizer.json", "frame.json", "recipe.json", TASK, MODEL, HEADS),
     *("tokenizer_options.json", "source_tokenizer_options.json", "chat.json", "progress.json", "average.json"),
 }
-"""The files of a run that are read again, whose hashes its manifest keeps; others may come and go."""
+"""The files of a run that are read again; the manifest has their hashes."""
 T = TypeVar("T")
 
 
@@ -42,14 +42,14 @@ class DamagedError(ValueError):
 
 
 class FullDiskError(ValueError):
-    """A file could not be written because there is no room for it; what was there before is whole."""
+    """A file could not be written because the disk is full; the old file is intact."""
 
 
 NO_ROOM = {errno.ENOSPC: "no space left on device", errno.EDQUOT: "disk quota exceeded", errno.EFBIG: "file too large"}
 
 
 def find_no_room(error: BaseException) -> str | None:
-    """In words, why there is no room for a file, where that is what an error says; safetensors hides it in its text."""
+    """The reason in words if an error means that the disk is full, else None; safetensors has it in its text."""
     hidden = re.search(r"os error (\d+)", str(error)) if isinstance(error, safetensors.SafetensorError) else None
     number = int(hidden[1]) if hidden else error.errno if isinstance(error, OSError) else None
     return NO_ROOM.get(number) if number is not None else None
@@ -57,9 +57,9 @@ def find_no_room(error: BaseException) -> str | None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """A temporary name under which to write a file, synced and renamed at the end; it is gone where that fails.
+    """A temporary name for writing a file, which is synced and renamed at the end, and removed if that fails.
 
-    What is no file (a pipe, `/dev/null`) is written to as it is, and a link leads to what is written.
+    Pipes and devices are written to directly; links are followed.
     """
     if path.exists() and not path.is_file():
         yield path
@@ -84,7 +84,7 @@ def writing(path: Path) -> Iterator[Path]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that after a crash it is either the old one or the new one, whole."""
+    """Write a file so that after a crash it is either the complete old one or the complete new one."""
     with writing(path) as new:
         new.write_bytes(content)
 
@@ -95,7 +95,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; a DamagedError names it where it does not parse."""
+    """The content of a JSON file; a DamagedError names a file that does not parse."""
     _check_regular(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ def read_json(path: Path) -> Any:
 
 
 def _check_regular(path: Path) -> None:
-    """A DamagedError where a file of a run is a pipe, a device or a folder: reading a pipe could wait for ever."""
+    """Raise a DamagedError for a pipe, a device or a folder: reading a pipe could wait forever."""
     if path.exists() and not path.is_file():
         raise DamagedError(f"{path} is damaged: it is not a regular file")
 
@@ -127,7 +127,7 @@ def _umask() -> int:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; a DamagedError names it where it does not parse."""
+    """The tensors of a safetensors file; a DamagedError names a file that does not parse."""
     _check_regular(path)
     try:
         return load_file(path)
@@ -138,7 +138,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def sync_folder(path: Path) -> None:
-    """Make renames in a folder durable (where the system can)."""
+    """Make renames in a folder durable, on systems that can."""
     if os.name == "posix":
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -169,7 +169,7 @@ def write_manifest(folder: Path, also: Mapping[str, str] | None = None) -> None:
 
 
 def digest_weights(run: Path) -> str | None:
-    """The SHA-256 of the weights of a run; None where it has none."""
+    """The SHA-256 of the weights of a run; None if it has none."""
     return digest(run / MODEL) if (run / MODEL).is_file() else None
 
 
@@ -204,11 +204,11 @@ def replace_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     write_manifest(path.parent)
 
 
-# Folders that change as a whole
+# Folders that are replaced as a whole
 
 
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Write a folder of files as one: `fill` it under another name, hash it, then let it take its place."""
+    """Write a folder of files atomically: `fill` it under another name, hash its files, then rename it."""
     new, previous = path.with_name(f"{path.name}.new"), path.with_name("previous")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -216,7 +216,7 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
         fill(new)
         files = [file for file in sorted(new.iterdir()) if file.suffix in (".json", ".safetensors")]
         write_json(new / MANIFEST, {file.name: [digest(file)] for file in files})
-    except BaseException:  # who presses Ctrl-C wants nothing half written either
+    except BaseException:  # also on Ctrl-C
         shutil.rmtree(new, ignore_errors=True)
         raise
     if path.exists():
@@ -227,7 +227,7 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
 
 
 def read_folder(path: Path, read: Callable[[Path], T]) -> T | None:
-    """Read the newest whole copy of a folder written by `write_folder`; None where there was none yet."""
+    """Read the newest intact copy of a folder written by `write_folder`; None if there is none yet."""
     damage: list[str] = []
     for candidate in (path, path.with_name(f"{path.name}.new"), path.with_name("previous")):
         if not (candidate / MANIFEST).is_file():

@@ -50,9 +50,14 @@ class Budget(NamedTuple):
     unit: str
 
     def steps(
-        self, *, units_per_step: Mapping[str, float], steps_per_epoch: float, flops_per_step: float
+        self,
+        *,
+        units_per_step: Mapping[str, float],
+        steps_per_epoch: float,
+        flops_per_step: float,
+        flops_before: float = 0.0,
     ) -> int | None:
-        """How many whole steps it pays for; None where only the clock can tell."""
+        """The number of whole steps that it pays for; None for a budget in time."""
         if self.unit == "seconds":
             return None
         step = {**units_per_step, "steps": 1.0, "epochs": 1 / steps_per_epoch, "flops": flops_per_step}
@@ -61,7 +66,13 @@ class Budget(NamedTuple):
                 f"a budget of {self.amount:g} {self.unit}: what is learnt from here has no {self.unit}; "
                 f"give {', '.join(step)} or a time"
             )
-        paid = self.amount / step[self.unit]
+        before = flops_before if self.unit == "flops" else 0.0
+        if self.amount <= before:
+            raise ValueError(
+                f"a budget of {self.amount:g} flops does not pay for reading the examples once, which costs "
+                f"{before:g} flops; raise --budget"
+            )
+        paid = (self.amount - before) / step[self.unit]
         if paid > MOST_COUNTED:
             raise ValueError(
                 f"a budget of {self.amount:g} {self.unit} pays for {paid:g} steps, more than can be counted; "
@@ -84,7 +95,7 @@ class BudgetTracker:
         self.budget, self.steps, self.progress = budget, steps, progress
 
     def fraction(self) -> float:
-        """The fraction that is spent; slightly above 1 where a last step took longer than expected."""
+        """The fraction that is spent; it may be slightly above 1 if the last step was slow."""
         if self.steps is None:
             return self.progress.seconds / self.budget.amount
         return self.progress.step / self.steps
@@ -120,7 +131,7 @@ def parse_budget(text: str) -> Budget:
 
 
 def check_epochs(epochs: float | None) -> None:
-    """A ValueError where a number of epochs, if one is given, is not above zero or not finite."""
+    """Raise a ValueError if a number of epochs is given that is not above zero or not finite."""
     if epochs is None:
         return
     if isinstance(epochs, bool) or not isinstance(epochs, (int, float)) or not 0 < epochs <= LARGEST["epochs"]:
@@ -128,9 +139,9 @@ def check_epochs(epochs: float | None) -> None:
 
 
 def _split_unit(unit: str) -> tuple[str, str | None]:
-    """The prefix and the name of a unit, `("M", "tokens")`; the name is None where the unit is not known.
+    """The prefix and the name of a unit, `("M", "tokens")`; the name is None if the unit is not known.
 
-    A bare `M` is not known: it could be minutes or millions.
+    A bare `M` is not accepted: it could be minutes or millions.
     """
     for prefix in ("", unit[:1]):
         name = unit.removeprefix(prefix).lower()
@@ -140,7 +151,7 @@ def _split_unit(unit: str) -> tuple[str, str | None]:
 
 
 def _explain_unit(text: str, number: str, unit: str) -> str:
-    """What is wrong with the unit of a budget."""
+    """The error message for an unknown unit of a budget."""
     if unit == "M":
         return (
             f"budget {text!r} may mean minutes or millions: write {number}min for minutes, and {number}Mtokens, "

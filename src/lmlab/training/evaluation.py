@@ -1,4 +1,4 @@
-"""How well a model does on held-out data while it learns: the loss of its own objective, and its metrics."""
+"""Evaluation on held-out data during training: the loss of the objective, and its metrics."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from lmlab.training.prefetch import make_batch
 
 
 class Evaluation(NamedTuple):
-    """What validation gives: nats per prediction, and metrics by name, each with its direction."""
+    """The result of a validation: nats per prediction, and metrics by name, each with its direction."""
 
     loss: float
     values: dict[str, float]
     better: Mapping[str, Direction] = {}
-    batches: Mapping[str, int] = {}  # how many were read, by part; a split without parts has one without a name
+    batches: Mapping[str, int] = {}  # read, by part; a split without parts has one part with an empty name
 
     def improves(self, loss: float | None, values: Mapping[str, float], *, watch: str) -> bool:
-        """Whether it is better than an earlier evaluation, of which loss and values are given, by what is watched.
+        """Whether the metric `watch` is better than in an earlier evaluation with this loss and these values.
 
-        Of the same value (a BLEU of 0, say), and where neither has one, the lower loss is the better one.
+        If the values are equal (a BLEU of 0), or neither is finite, the lower loss is better.
         """
         if watch != "loss" and watch not in self.values:
             raise ValueError(f"train.watch = {watch!r}{suggest(watch, ['loss', *self.values])}")
@@ -50,8 +50,8 @@ class Evaluation(NamedTuple):
 class Evaluate(Protocol):
     """Evaluates on the same part of held-out data each time.
 
-    The first evaluation may be given `seconds` after which it stops; what it says of its `batches` is then given to
-    all that follow, so that they read the same and can be compared.
+    The first evaluation may have a limit of `seconds`; the `batches` that it returns are then passed to all later ones,
+    so that they read the same data and can be compared.
     """
 
     def __call__(self, batches: Mapping[str, int] = ..., *, seconds: float | None = None) -> Evaluation: ...
@@ -59,7 +59,7 @@ class Evaluate(Protocol):
 
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Dropout off and no gradients, then back to training."""
+    """Evaluation mode without gradients within this block, then training mode."""
     module.eval()
     try:
         with torch.inference_mode():
@@ -72,15 +72,15 @@ def evaluating(module: torch.nn.Module) -> Iterator[None]:
 class Validator:
     """Evaluates a learner on the same part of held-out data each time.
 
-    Blanks are the same each time, and so are the random numbers of a model that draws some: what training draws does
-    not depend on whether it was watched.
+    Masked tokens and the random numbers of the model are the same each time, and the random numbers of training do not
+    depend on validation.
     """
 
     learner: Learner
     loader: Loader
     steps: int
     more: Mapping[str, tuple[Callable[[], StreamingMetric], Callable[[], Iterable[Any]]]] = field(default_factory=dict)
-    """Metrics of what is made for them alone, such as translations: what makes the metric, and what it is shown."""
+    """Metrics that are not computed with the loss, such as BLEU: what creates the metric, and what gives its data."""
 
     def __call__(
         self, batches: Mapping[str, int] = MappingProxyType({}), *, seconds: float | None = None
@@ -121,14 +121,14 @@ class Validator:
 
 
 def term_name(term: str, weights: Mapping[str, float]) -> str:
-    """How a term of the loss beside the main one is called in the metrics; what is only watched keeps its name."""
+    """The name in the metrics of a term of the loss that is not the main one; terms of weight 0 keep their name."""
     return f"{term}_loss" if weights[term] else term
 
 
 def evaluate_parts(
     parts: Mapping[str, Evaluate], batches: Mapping[str, int] = MappingProxyType({}), *, seconds: float | None = None
 ) -> Evaluation:
-    """The loss of each part (a language), and their mean: each counts the same, however much text it has."""
+    """The loss of each part (a language), and their mean, in which all parts have the same weight."""
     each = None if seconds is None else seconds / len(parts)
     found = {
         name: evaluate({"": batches[name]} if name in batches else {}, seconds=each) for name, evaluate in parts.items()

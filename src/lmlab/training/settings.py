@@ -11,12 +11,12 @@ from lmlab.costs.countries import find_grid
 from lmlab.training.budget import parse_budget
 
 FIXED = ("seed", "batch", "window", "accumulate", "order", "optimizer", "evaluation_tokens")
-"""Settings that cannot be changed in a run that has begun: they decide in which order the data come, what the optimizer
-remembers, and on which text the best weights were found."""
+"""Settings that cannot be changed in a run that has begun: they determine the order of the data, the state of the
+optimizer, and the text on which the best weights were selected."""
 
 
 class TrainConfig(Config):
-    """How a model is trained; a system's own defaults (its TRAINING) go before these."""
+    """How a model is trained; the defaults of a system replace these."""
 
     budget: str = Field(
         "5min", description="training budget: time (90s, 10min), tokens (5Mtokens), steps, epochs or flops (2e13flops)"
@@ -46,8 +46,8 @@ class TrainConfig(Config):
     average: int | None = Field(
         None,
         ge=1,
-        description="averaged weights (NT-ASGD, with sgd): once validation is no better than so many validations ago, "
-        "the mean of all weights from then on is validated and kept",
+        description="averaged weights (NT-ASGD, with sgd): once validation is no better than this many "
+        "validations ago, the mean of all later weights is validated and saved",
     )
     decay: float = Field(0.0, ge=0, description="weight decay, on weight matrices only (not on biases and norms)")
     layer_decay: float = Field(
@@ -57,7 +57,7 @@ class TrainConfig(Config):
         description="layer-wise learning-rate decay (discriminative rates): each layer's fraction of the rate above it",
     )
     unfreeze: int | None = Field(
-        None, ge=1, description="gradual unfreezing: every so many steps one more layer is trained, from the top down"
+        None, ge=1, description="gradual unfreezing: steps after which one more layer is trained, from the top down"
     )
     clip: float | None = Field(
         1.0, gt=0, description="gradient clipping: largest norm of the gradient; none for no clipping"
@@ -97,7 +97,7 @@ class TrainConfig(Config):
     )
     watch: str = Field("loss", description="metric that selects the best weights: loss, accuracy, bleu …")
     patience: int | None = Field(
-        None, ge=1, description="early stopping: end after so many validations without improvement"
+        None, ge=1, description="early stopping: validations without improvement before training ends"
     )
     keep: int = Field(0, ge=0, description="checkpoints to keep, one per validation, for lmlab average")
     log_every: int = Field(10, ge=1, description="steps between lines of metrics.jsonl")
@@ -114,7 +114,7 @@ class TrainConfig(Config):
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra: lmlab[track])")
 
     def streams(self, *, stateful: bool) -> bool:
-        """Whether text is read in contiguous streams, in training and validation, by what does or does not carry."""
+        """Whether text is read in contiguous streams; by default if the model is stateful."""
         return self.order in ("streams", "varied") or (self.order == "auto" and stateful)
 
     @field_validator("budget", mode="before")

@@ -77,19 +77,19 @@ class Step:
         batches = [self.prefetcher.batch(*pair) for pair in zip(places, following, strict=True)]
         counts = self.world.totals(add_up(batch.counts for batch in batches))
         units = self.world.totals(add_up(batch.units for batch in batches))
-        gathered = Gathered(self.averaged)
+        losses = LossSums(self.averaged)
         if isinstance(self.learner.objective, NotAdditive):
-            gathered.add(self._backward_all(self.learner.objective, batches, counts))
+            losses.add(self._backward_all(self.learner.objective, batches, counts))
         else:
             for place, batch in zip(places, batches, strict=True):
                 if not self.learner.stateful or self.loader.restarts(place):
                     state = None
                 loss = self._backward(batch.to(self.device), state, counts)
                 state = loss.state
-                gathered.add(loss)
+                losses.add(loss)
                 del loss  # and with it what its graph still holds
         norm = self._update()
-        return StepResult(gathered.sums, counts, units, norm, gathered.watched), state
+        return StepResult(losses.sums, counts, units, norm, losses.watched), state
 
     def _set_rates(self, step: int, rate: float) -> None:
         """Set the learning rate of each group of parameters; freeze and unfreeze layers."""
@@ -195,7 +195,7 @@ class Step:
             self.scaler.load_state_dict({name: tensors[f"scaler.{name}"].item() for name in state})
 
 
-class Gathered:
+class LossSums:
     """The losses of several micro-batches, added up on the device."""
 
     def __init__(self, averaged: set[str]) -> None:

@@ -1,8 +1,7 @@
-"""The mean of the weights over the steps of a run, from where validation stood still: what NT-ASGD keeps.
+"""NT-ASGD: the mean of the weights over the steps of a run, from the step at which validation plateaued.
 
-Merity et al. 2018, section 3: plain SGD wanders around a minimum, and the mean of its iterates (Polyak & Juditsky 1992)
-is nearer to it. When averaging begins need not be guessed: it begins when the validation loss is no better than it was
-n validations ago.
+Merity et al. 2018, section 3: plain SGD moves around a minimum, and the mean of its iterates (Polyak & Juditsky 1992)
+is closer to it. Averaging begins when the validation loss is no better than it was n validations ago.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ COUNT = "average.count"
 
 
 def check_average(config: TrainConfig, *, validated: bool) -> None:
-    """A ValueError where weights are to be averaged that no SGD finds, or that no validation watches."""
+    """Raise a ValueError if `train.average` is set without plain SGD or without validation data."""
     if config.average is not None and config.momentum:
         raise ValueError(
             f"train.average = {config.average} is the mean of the weights of plain SGD, and train.momentum is "
@@ -31,11 +30,11 @@ def check_average(config: TrainConfig, *, validated: bool) -> None:
             f"{config.optimizer!r}: set train.optimizer=sgd, or leave train.average out"
         )
     if config.average is not None and not validated:
-        raise ValueError(f"train.average = {config.average} begins where validation stands still: hold some data out")
+        raise ValueError(f"train.average = {config.average} begins when validation plateaus: hold some data out")
 
 
 def plateaued(loss: float, before: Sequence[float], *, validations: int) -> bool:
-    """Whether a validation loss is above the best of those that are at least so many validations old."""
+    """Whether a validation loss is above the best of those at least `validations` validations ago."""
     old = before[: max(0, len(before) - validations)]
     return bool(old) and loss > min(old)
 
@@ -54,13 +53,13 @@ class WeightAverage:
 
     @torch.no_grad()
     def begin(self) -> None:
-        """Begin: the first weights of the mean are those after the next step."""
+        """Begin to average; the first weights of the mean are those after the next step."""
         self.means = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
         self.count = 0
 
     @torch.no_grad()
     def add(self) -> None:
-        """Take the weights as they are now into the mean, if it was begun."""
+        """Add the current weights to the mean, if it was begun."""
         if not self.begun:
             return
         self.count += 1
@@ -69,7 +68,7 @@ class WeightAverage:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The module has the mean in place of its weights, if it was begun, and gets them back afterwards."""
+        """Replace the weights of the module by the mean within this block, if it was begun."""
         own = {name: self.parameters[name].detach().clone() for name in self.means}
         self._put(self.means)
         try:
@@ -83,13 +82,13 @@ class WeightAverage:
             self.parameters[name].copy_(tensor)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint needs of it."""
+        """The tensors for a checkpoint."""
         if not self.begun:
             return {}
         return {COUNT: torch.tensor(self.count), **{f"average.mean.{name}": mean for name, mean in self.means.items()}}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Put back what `tensors` gave."""
+        """Restore what `tensors` returned."""
         if COUNT in tensors:
             self.count = int(tensors[COUNT])
             self.means = {

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 FEW = 32
-"""At most so many vectors are multiplied as W xᵀ instead of x Wᵀ."""
+"""At most this number of vectors is multiplied as W xᵀ instead of x Wᵀ."""
 FEW_PREPARED = 64
-"""At most so many vectors are multiplied with prepared weights."""
+"""At most this number of vectors is multiplied with prepared weights."""
 LARGE = 3 * 2**17
 """Weights from which on a product with a single vector is worth two threads, where nothing is prepared."""
 ROOM = 2**28
@@ -31,7 +31,7 @@ class Prepared:
         return self._identity == _identify(weight)
 
     def times(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
-        """W x + b for so many vectors, in single precision."""
+        """W x + b for a few vectors, in single precision."""
         if rows > 1:
             return _by_onednn(x, self._blocks, bias)
         vector = x.view(-1)

@@ -93,7 +93,7 @@ def pack_tokens(tokens: Tensor, lengths: Tensor | None) -> Padding:
 
 
 def _choose(packed: type[PackedByLength] | type[PackedTokens], tokens: Tensor, lengths: Tensor | None) -> Padding:
-    """Packing pays on a CPU; who watches some part wants to see [B, T, ·]."""
+    """Packing pays on a CPU; what is watched has the shape [B, T, ·]."""
     if lengths is None or not has_padding(lengths, *tokens.shape):
         return NoPadding()
     packs = tokens.device.type == "cpu" and not is_watched() and not torch.compiler.is_compiling()
