@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmlab.data import find_kind, load_config
-from lmlab.models.settings import ModelConfig
 
 FLAT_DATA = {
     *("text", "valid", "test", "split", "alpha", "documents", "languages", "longest", "ratio"),
@@ -19,8 +18,6 @@ BARE_M = re.compile(r"([^A-Za-z]*(?:[eE][+-]?\d+)?)\s*M")
 """A budget in a file before version 0.6, when a bare `M` meant minutes."""
 RENAMED = {"stairs_epochs": "step_decay_epochs", "stairs_factor": "step_decay_factor"}
 """Settings of training by their names before version 0.6."""
-RENAMED_MODEL = ModelConfig.RENAMED
-"""Settings of models by their names before version 0.6."""
 RENAMED_VALUES = {"schedule": {"stairs": "step_decay"}}
 """Values of settings of training before version 0.6."""
 
@@ -104,7 +101,9 @@ def _upgrade_data(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rename_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a model by the names that they have today."""
-    return {RENAMED_MODEL.get(name, name): value for name, value in settings.items()}
+    from lmlab.models.settings import ModelConfig  # imports torch, which the studio's list of runs does not need
+
+    return {ModelConfig.RENAMED.get(name, name): value for name, value in settings.items()}
 
 
 def _upgrade_saved_train(settings: Mapping[str, Any]) -> dict[str, Any]:
