@@ -86,13 +86,8 @@ class Score:
         if not self.token_ids:
             return Markup("<code>{}</code>").format(repr(self))
         pieces = self.surprisals
-<<<<<<< HEAD
         summary = f"{self.bits:,.1f} {'pseudo-' * self.pseudo}bits over {self.tokens:,} tokens, {self.bytes:,} bytes"
-        return show_surprisals(pieces, told=summary, spaced=not any(" " in token for token, _ in pieces))
-=======
-        told = f"{self.bits:,.1f} {'pseudo-' * self.pseudo}bits over {self.tokens:,} tokens, {self.bytes:,} bytes"
-        return show_surprisals(pieces, caption=told, spaced=not any(" " in token for token, _ in pieces))
->>>>>>> main
+        return show_surprisals(pieces, caption=summary, spaced=not any(" " in token for token, _ in pieces))
 
     def as_dict(self) -> dict[str, Any]:
         """What `lmlab score --json` prints; null where a number is not finite."""
