@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -304,15 +305,20 @@ def test_company_does_not_change_states(place: Path) -> None:
     np.testing.assert_allclose(mixed.read([["Ann"]])[0][:, 8:], together[0][:, :8], rtol=1e-4, atol=1e-6)
 
 
-def test_frozen_language_models_are_paid_once(place: Path, tmp_path: Path) -> None:
-    """What they computed is among the FLOPs of the run, and nothing where it was in the cache."""
+def test_flops_include_frozen_language_models(place: Path, tmp_path: Path) -> None:
+    """Their one pass over the examples counts, whether the states were computed or found in the cache."""
     settings = {"states": [str(place / "ahead")], "state_layers": "last"}
     data = open_data(place / "names.conll")
-    done = [learn(place, tmp_path / name, settings=settings, model={**MODEL, "layers": 2}) for name in ("a", "b")]
+    more = {**MODEL, "layers": 2}
+    done = [learn(place, tmp_path / name, settings=settings, model=more) for name in ("a", "b")]
     first, second = (each.study.results[0].flops for each in done)
+    assert first == second
     language = LanguageStates([str(place / "ahead")])
     parts = [[example.a for example in part] for part in (data.labelled.train, data.labelled.valid) if part]
-    assert first - second == pytest.approx(sum(language.flops(part) for part in parts))
+    lines = [json.loads(line) for line in (done[0].path / "metrics.jsonl").read_text().splitlines()]
+    (one, two), states = lines[:2], sum(language.flops(part) for part in parts)
+    per_step = (two["flops"] - one["flops"]) / (two["step"] - one["step"])
+    assert one["flops"] - per_step * one["step"] == pytest.approx(states)
 
 
 def test_taglm_keeps_its_language_models_and_needs_nothing_else(place: Path, tmp_path: Path) -> None:

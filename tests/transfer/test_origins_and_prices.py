@@ -102,7 +102,7 @@ def test_interrupted_while_examples_are_read(bert: Path, reviews: TaskData, tmp_
 
 
 def test_one_price_wherever_it_is_told(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
-    """Reading costs what it did, and nothing where the vectors were there; the run, its card and the scores agree."""
+    """The run, its card and the scores agree; FLOPs do not depend on what is in the cache."""
     trial = Trial(origin=bert, method="frozen", train=TRAIN)
     flops = []
     for name in ("first", "second"):
@@ -116,7 +116,21 @@ def test_one_price_wherever_it_is_told(bert: Path, reviews: TaskData, tmp_path: 
         assert again is not None
         assert again.study.results[0].model_dump() == result.model_dump(), "nothing was done, so nothing is paid"
         flops.append(result.flops)
-    assert flops[0] > flops[1]
+    assert flops[0] == flops[1]
+
+
+def test_a_budget_in_flops_pays_for_reading_too(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
+    done = finetune_trial(Trial(origin=bert, method="frozen", train=TRAIN), reviews, tmp_path / "any", alone=True)
+    assert done is not None
+    whole = done.study.results[0].flops
+    assert whole is not None
+    trial = Trial(origin=bert, method="frozen", train={**TRAIN, "budget": f"{whole:.0f}flops"})
+    again = finetune_trial(trial, reviews, tmp_path / "same", alone=True)
+    assert again is not None
+    assert again.study.results[0].flops == pytest.approx(whole)
+    poor = Trial(origin=bert, method="frozen", train={**TRAIN, "budget": "1000flops"})
+    with pytest.raises(ValueError, match="does not pay for reading the examples once"):
+        finetune_trial(poor, reviews, tmp_path / "poor", alone=True)
 
 
 def test_scores_may_come_and_go(bert: Path, reviews: TaskData, tmp_path: Path) -> None:

@@ -77,7 +77,16 @@ class FineTuning(Training):
         if self.settings.watch != "loss" and not self.items[1]:
             raise ValueError(f"train.watch = {self.settings.watch!r} needs validation examples; hold some out")
         check_average(self.settings, validated=bool(self.items[1]))
-        self.plan = plan_steps(self.learner, self.loader, self.settings, world=self.world)
+        frozen = not task.config.trains_model
+        self.reading_flops = sum(
+            vectors_flops(task, self.learner.model, each) for each in self.items if frozen and each
+        )
+        self._plan_steps()
+
+    def _plan_steps(self) -> None:
+        self.plan = plan_steps(
+            self.learner, self.loader, self.settings, flops_before=self.reading_flops, world=self.world
+        )
 
     def _use(self, items: Sequence[Sequence[Item]]) -> None:
         train, valid = items
@@ -100,33 +109,36 @@ class FineTuning(Training):
         compute = self._complete_items if self.task.config.trains_model else self._compute_vectors
         try:
             with own_randomness(self.learner.device, seed=0):  # the same run, whether computed or found in the cache
-                flops = compute(path, reporter, interrupted)
+                compute(path, reporter, interrupted)
         except InterruptedReadingError:
             last = read_folder(path / "last", lambda folder: read_json(folder / "progress.json"))
             return TrainingProgress.model_validate({**(last or {}), "ended": ""}), self.counted
         reading = meter.lap()
-        counts = not self.task.config.trains_model or flops
 
         def on_begin_with_cost(progress: TrainingProgress) -> None:
             """Add the cost of reading before the first step, so that all lines of metrics have it."""
-            if counts:
+            if self.reading_flops:
                 progress.cost = Cost(*progress.cost).plus(reading)
-                progress.flops += flops
+            if not progress.step:
+                progress.flops += self.reading_flops  # the same whether vectors were computed or found in the cache
             on_begin(progress)
 
         return super().run(path, reporter=reporter, interrupted=interrupted, on_begin=on_begin_with_cost)
 
-    def _complete_items(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> float:
-        """Add to all items what the task computes once for each; return the FLOPs of what was not in the cache."""
+    def _complete_items(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> None:
+        """Add to all items what the task computes once for each."""
         self.task.open(path)
 
         def complete(items: Sequence[Item], progress: ReportProgress) -> Sequence[Item]:
             return self.task.precompute(items, run=path, progress=progress)
 
-        return self._compute(complete, self.task.precompute_flops, reporter, interrupted)
+        self.reading_flops = sum(self.task.precompute_flops(items) for items in self.items if items)
+        self._compute(complete, reporter, interrupted)
+        if self.reading_flops:
+            self._plan_steps()
 
-    def _compute_vectors(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> float:
-        """Add to all items their vectors of the frozen model; return the FLOPs of those that were not in the cache."""
+    def _compute_vectors(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> None:
+        """Add to all items their vectors of the frozen model."""
         model, task = self.learner.model, self.task
 
         def restore(folder: Path) -> None:
@@ -138,37 +150,31 @@ class FineTuning(Training):
         def embed(items: Sequence[Item], progress: ReportProgress) -> Sequence[Item]:
             return with_vectors(task, model, items, weights=weights, progress=progress)
 
-        return self._compute(embed, lambda items: vectors_flops(task, model, items), reporter, interrupted)
+        self._compute(embed, reporter, interrupted)
 
     def _compute(
         self,
         compute: Callable[[Sequence[Item], ReportProgress], Sequence[Item]],
-        flops_of: Callable[[Sequence[Item]], float],
         reporter: Reporter,
         interrupted: Callable[[], bool],
-    ) -> float:
-        """Replace the items of both splits by what `compute` returns; return the FLOPs of what was not in the cache.
+    ) -> None:
+        """Replace the items of both splits by what `compute` returns.
 
         An InterruptedReadingError if it is interrupted: unfinished items are computed again.
         """
-        done, total, flops = 0, sum(map(len, self.items)), 0.0
+        done, total = 0, sum(map(len, self.items))
         found: list[Sequence[Item]] = []
         for items in self.items:
-            computed = False
 
             def report(count: int, _: int, before: int = done) -> None:
-                nonlocal computed
-                computed = True
                 if interrupted():
                     raise InterruptedReadingError
                 reporter.stage("reading examples", before + count, total)
 
             found.append(compute(items, report) if items else items)
-            flops += flops_of(items) if computed else 0.0
             done += len(items)
         if any(new is not old for new, old in zip(found, self.items, strict=True)):
             self._use(found)
-        return flops
 
 
 @torch.no_grad()

@@ -50,7 +50,12 @@ class Budget(NamedTuple):
     unit: str
 
     def steps(
-        self, *, units_per_step: Mapping[str, float], steps_per_epoch: float, flops_per_step: float
+        self,
+        *,
+        units_per_step: Mapping[str, float],
+        steps_per_epoch: float,
+        flops_per_step: float,
+        flops_before: float = 0.0,
     ) -> int | None:
         """The number of whole steps that it pays for; None for a budget in time."""
         if self.unit == "seconds":
@@ -61,7 +66,13 @@ class Budget(NamedTuple):
                 f"a budget of {self.amount:g} {self.unit}: what is learnt from here has no {self.unit}; "
                 f"give {', '.join(step)} or a time"
             )
-        paid = self.amount / step[self.unit]
+        before = flops_before if self.unit == "flops" else 0.0
+        if self.amount <= before:
+            raise ValueError(
+                f"a budget of {self.amount:g} flops does not pay for reading the examples once, which costs "
+                f"{before:g} flops; raise --budget"
+            )
+        paid = (self.amount - before) / step[self.unit]
         if paid > MOST_COUNTED:
             raise ValueError(
                 f"a budget of {self.amount:g} {self.unit} pays for {paid:g} steps, more than can be counted; "

@@ -209,8 +209,13 @@ class StepPlan(NamedTuple):
     flops_per_step: float
 
 
-def plan_steps(learner: Learner, loader: Loader, config: TrainConfig, *, world: World = ALONE) -> StepPlan:
-    """The steps that the budget pays for; the loader learns how many batches that are."""
+def plan_steps(
+    learner: Learner, loader: Loader, config: TrainConfig, *, flops_before: float = 0.0, world: World = ALONE
+) -> StepPlan:
+    """The steps that the budget pays for; the loader learns how many batches that are.
+
+    `flops_before` are spent before the first step: a budget in FLOPs pays for them too.
+    """
     if world.size > 1 and learner.stateful and not loader.restarts(1):
         raise ValueError(
             f"this model carries a state from batch to batch, which {world.size} processes cannot do; use one process, "
@@ -222,6 +227,7 @@ def plan_steps(learner: Learner, loader: Loader, config: TrainConfig, *, world: 
         units_per_step={name: count * batches for name, count in loader.units_per_step.items()},
         steps_per_epoch=loader.steps_per_epoch / batches,
         flops_per_step=flops_per_step,
+        flops_before=flops_before,
     )
     loader.plan(None if steps is None else steps * batches)
     return StepPlan(steps, flops_per_step)

@@ -1,4 +1,4 @@
-"""`lmlab.train` and `lmlab.compare`: the functions that the command line calls, with paths and names as arguments."""
+"""`lmlab.train`: train a model on text, as the command line does."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from lmlab.messages import suggest_keywords
 
 if TYPE_CHECKING:
-    from lmlab.compare.comparison import Published
-    from lmlab.compare.runner import Watcher
     from lmlab.runs.jobs import Reporter
     from lmlab.runs.run import Outcome
 
@@ -69,15 +67,15 @@ def train(
         recipe = Path(recipe)
         groups = read_groups(recipe) if recipe.suffix == ".json" else read_toml(recipe)
     data: dict[str, Any] = {
-        "text": _names(text),
-        "source": _names(source),
-        "target": _names(target),
-        "pairs": _names(pairs),
-        "valid_source": _names(valid_source),
-        "valid_target": _names(valid_target),
-        "valid_pairs": _names(valid_pairs),
-        "valid": _names(valid),
-        "test": _names(test),
+        "text": path_names(text),
+        "source": path_names(source),
+        "target": path_names(target),
+        "pairs": path_names(pairs),
+        "valid_source": path_names(valid_source),
+        "valid_target": path_names(valid_target),
+        "valid_pairs": path_names(valid_pairs),
+        "valid": path_names(valid),
+        "test": path_names(test),
         "split": None if split is None else list(split),
         "documents": documents,
     }
@@ -101,65 +99,7 @@ def train(
     return run.start(resolved, output, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
 
 
-@suggest_keywords
-def compare(
-    text: Paths,
-    *,
-    output: str | Path,
-    models: str | Sequence[str] = "ngram,nplm,lstm,gpt2",
-    budget: str = "60s",
-    tokenizer: str | Sequence[str] = (),
-    size: str | None = None,
-    match: str | None = None,
-    seeds: int = 1,
-    seed: int = 0,
-    sweep: bool = False,
-    prompt: str | None = None,
-    valid: Paths | None = None,
-    test: Paths | None = None,
-    split: Sequence[float] | None = None,
-    documents: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-    csv: bool = False,
-    overwrite: bool = False,
-    watcher: Watcher | None = None,
-    interrupted: Callable[[], bool] = lambda: False,
-) -> Published:
-    """Train models on the same text and budget, and rank them by their scores on test text.
-
-    An interrupted comparison is continued by the same call. `settings` of training are the same for all models.
-
-    >>> done = lmlab.compare("book.txt", output="compared", models=["ngram", "lstm", "gpt2"], budget="60s")
-    >>> done.report
-    """
-    from lmlab.compare.comparison import compare as run_comparison
-    from lmlab.compare.plan import make_conditions
-    from lmlab.config import change_settings
-
-    groups = change_settings({"train": {}}, settings or {})
-    if set(groups) != {"train"}:
-        raise ValueError("settings of a comparison are those of training (train.KEY), the same for all models")
-    data = {"valid": _names(valid), "test": _names(test), "split": split, "documents": documents}
-    conditions = make_conditions(
-        _names(text) or [],
-        models=models if isinstance(models, str) else ",".join(models),
-        budget=budget,
-        tokenizers=[tokenizer] if isinstance(tokenizer, str) else tokenizer,
-        size=size,
-        match=match,
-        seeds=seeds,
-        seed=seed,
-        sweep=sweep,
-        prompt=prompt,
-        data={name: value for name, value in data.items() if value is not None},
-        train=groups["train"],
-    )
-    return run_comparison(
-        conditions, Path(output), overwrite=overwrite, csv=csv, watcher=watcher, interrupted=interrupted
-    )
-
-
-def _names(paths: Paths | None) -> list[str] | None:
+def path_names(paths: Paths | None) -> list[str] | None:
     """Paths as a list of strings; None where there are none."""
     if paths is None or isinstance(paths, (str, Path)):
         return None if paths is None else [str(paths)]
