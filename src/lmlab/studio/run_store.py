@@ -89,7 +89,7 @@ class RunStore:
                 self._look(path, found, depth + 1)
 
     def find(self, name: str) -> Path:
-        """The folder of the run of that name; a ValueError where there is none."""
+        """The folder of the run of that name; a ValueError if there is none."""
         paths = self.paths()
         if name not in paths:
             shown = name if len(name) <= 80 else name[:79] + "…"

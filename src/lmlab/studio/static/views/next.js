@@ -74,7 +74,7 @@ export default {
       tables: data.runs.map(run =>
         table(
           run.run,
-          ["token", "probability", "drawn with"],
+          ["token", "probability", "sampled with"],
           run.tokens.map(each => [visible(each.piece), each.probability, each.sampled]),
         ),
       ),

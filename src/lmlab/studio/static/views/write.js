@@ -258,7 +258,7 @@ export default {
     textField(page, "Text", "text", { rows: 2, wait: 250 }),
     runPicker(page, { several: false, fits: page.view.fits, none: "No run here predicts the next token." }),
     choice(page, "How", "mode", [
-      ["samples", "draw"],
+      ["samples", "sample"],
       ["beams", "beam search"],
     ]),
     ...only(
