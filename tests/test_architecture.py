@@ -27,9 +27,9 @@ ORDER = (
     {"language_model", "runs.jobs"},
     {"prompting", "serve", "runs.finetuning", "runs.counting", "runs.held_out"},
     {"runs.run"},
+    {"runs.train"},
     {"compare", "transfer", "studio"},
     {"runs.report"},
-    {"api"},
     {"cli", "__init__"},
     {"__main__"},
 )

@@ -1,30 +1,43 @@
-"""lmlab: train and compare language models. Nothing heavy is imported before it is used."""
+"""lmlab: train and compare language models.
+
+`load`, `train`, `finetune` and `compare` are the functions of the command line; `LanguageModel` is a loaded run.
+Nothing heavy is imported before it is used.
+"""
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # as typing's own, which takes a while to import: Ctrl-C would find nobody to catch it
+TYPE_CHECKING = False  # typing is slow to import, and nobody catches Ctrl-C before `main`
 __version__ = "0.5.0"
-__all__ = ["LanguageModel", "finetune", "load"]
+__all__ = ["LanguageModel", "compare", "finetune", "load", "train"]
 
 if TYPE_CHECKING:
     from typing import Any
 
+    from lmlab.compare.compare_models import compare_models as compare
     from lmlab.language_model import LanguageModel, load
+    from lmlab.runs.train import train
     from lmlab.transfer.finetune import finetune
+
+_MODULES = {
+    "LanguageModel": "lmlab.language_model",
+    "load": "lmlab.language_model",
+    "train": "lmlab.runs.train",
+    "finetune": "lmlab.transfer.finetune",
+}
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return [*__all__, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what users hold only when they reach for it (PEP 562)."""
-    if name == "finetune":
-        from lmlab.transfer.finetune import finetune
+    """Import a public name when it is used (PEP 562)."""
+    import importlib
 
-        return finetune
-    if name in __all__:
-        from lmlab import language_model
+    if name == "compare":
+        return importlib.import_module("lmlab.compare")
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    from lmlab.messages import suggest_near
 
-        return getattr(language_model, name)
-    raise AttributeError(f"module 'lmlab' has no attribute {name!r}")
+    raise AttributeError(f"module 'lmlab' has no attribute {name!r}{suggest_near(name, __all__)}")

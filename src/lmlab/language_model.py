@@ -1,4 +1,4 @@
-"""What users hold: a model with its tokenizer, in the roles that it has the abilities for."""
+"""LanguageModel: a model with its tokenizer, and everything that can be done with it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 
 from lmlab.analysis.alignment import Aligner, Alignment
 from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
+from lmlab.analysis.methods import Analyses
 from lmlab.decoding.chat_writer import ChatWriter
 from lmlab.decoding.checks import check_text, check_texts, check_whole_number
 from lmlab.decoding.filler import BEAMS, Filled, MaskFiller, Order, filler_of
@@ -21,6 +22,7 @@ from lmlab.decoding.scorer import Score, Scorer, pseudo_scorer_of, scorer_of
 from lmlab.decoding.search_tree import SearchTree
 from lmlab.decoding.translator import Searching, Translation, Translator
 from lmlab.decoding.writer import Writer
+from lmlab.messages import suggest_keywords
 from lmlab.models import frame_of, name_of
 from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, learns_by_gradient, require
 from lmlab.progress import ReportProgress
@@ -35,7 +37,10 @@ if TYPE_CHECKING:
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageModel:
-    """The language model in a run directory."""
+    """The language model of a run directory.
+
+    >>> lm = lmlab.load("runs/book")
+    """
     from lmlab.runs.checkpoint import load_frame, load_model, load_source_tokenizer
     from lmlab.runs.storage import TASK
 
@@ -85,32 +90,35 @@ def load_ensemble(paths: Sequence[str | Path], *, device: str | torch.device = "
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageModel:
+class LanguageModel(Analyses):
     """A model and the tokenizer it was trained with, if it reads text.
 
-    What can be done with it are its roles: `writer`, `chat_writer`, `scorer`, `filler`, `translator`, `embedder`,
-    `predictor`. Each is there if the model has the ability for it, and is a ValueError that says what to use instead if
-    not. The methods are short ways to them.
+    Its methods use it (`generate`, `score`, `fill`, `embed`, `translate`, `classify` …) and analyse it (`attention`,
+    `surprisal`, `attribution` …). Its roles have more options: `writer`, `chat_writer`, `scorer`, `filler`,
+    `translator`, `embedder`, `predictor`. A ValueError says what to use instead where the model lacks the ability.
+
+    >>> lm = lmlab.load("runs/book")
+    >>> lm.generate("Once upon a time", tokens=20)
     """
 
     model: Any
     tokenizer: Tokenizer | None
     path: Path | None = None
     source_tokenizer: Tokenizer | None = None
-    """Of a translator whose source has a vocabulary of its own."""
+    """The tokenizer of the source, of a translator with two vocabularies."""
     own_frame: Frame | None = None
-    """What stands around its texts, where the run says it; else it is that of the model's kind."""
+    """The special tokens around its texts, if the run defines them; else those of the model's kind."""
     own_predictor: Predictor | None = None
-    """What was fine-tuned: the model with the head of its task."""
+    """The model with the head of its task, of a fine-tuned run."""
     chat_template: ChatTemplate | None = None
-    """How a chat model was shown the messages of a conversation."""
+    """How the messages of a conversation become one text, of a chat model."""
 
     def __repr__(self) -> str:
         tokens = [f"{self.model.vocabulary:,} tokens"] if hasattr(self.model, "vocabulary") else []
         return f"LanguageModel({', '.join([type(self.model).__name__, *tokens, str(self.path or 'not saved')])})"
 
     def _repr_html_(self) -> str:
-        """In a notebook: what it is and what it can do."""
+        """A card for notebooks: run, parameters, tokenizer and abilities."""
         from lmlab.models.abilities import ABILITIES, ability
         from lmlab.pages.views import show_card
 
@@ -136,24 +144,24 @@ class LanguageModel:
 
     @cached_property
     def frame(self) -> Frame:
-        """What stands around a text when the model reads it."""
+        """The special tokens around a text when the model reads it."""
         if self.own_frame is not None:
             return self.own_frame
         return frame_of(self.model, self.text_tokenizer, self.source_tokenizer)
 
     @property
     def predictor(self) -> Predictor:
-        """The model as one that does a task: classes, tags, scores, answers."""
+        """Predicts classes, tags, scores or answers; of a fine-tuned run."""
         if self.own_predictor is None:
             raise ValueError(
-                f"{self.path or self} has not learnt a task; to let it learn one: "
+                f"{self.path or self} has not learnt a task; fine-tune it: "
                 f"lmlab finetune {self.path or 'RUN'} DATA -o NEW"
             )
         return self.own_predictor
 
     @property
     def writer(self) -> Writer:
-        """The model as one that continues a text; of one in both directions, that from left to right."""
+        """Continues texts; of a model in both directions, from left to right."""
         both = ability(self.model, PredictsBothWays)
         if both is not None:
             tokenizer, (forward, _) = self.text_tokenizer, both.directions()
@@ -167,7 +175,7 @@ class LanguageModel:
 
     @cached_property
     def chat_writer(self) -> ChatWriter:
-        """The model as one that answers messages; a ValueError where it has no chat template."""
+        """Answers messages; a ValueError if the model has no chat template."""
         if self.chat_template is None:
             raise ValueError(
                 f"{self.path or self} has no chat template, so it continues texts but answers no messages: use "
@@ -177,22 +185,22 @@ class LanguageModel:
 
     @property
     def scorer(self) -> Scorer:
-        """The model as one that gives texts a probability, or a pseudo-log-likelihood."""
+        """Gives texts a probability, or a pseudo-log-likelihood."""
         return scorer_of(self.model, self.text_tokenizer, self.frame)
 
     @property
     def pseudo_scorer(self) -> Scorer:
-        """The model as one that guesses each token from all others, also where it has probabilities of whole texts."""
+        """Predicts each token from all others, even if the model gives whole texts a probability."""
         return pseudo_scorer_of(self.model, self.text_tokenizer, self.frame)
 
     @property
     def filler(self) -> MaskFiller:
-        """The model as one that fills blanks."""
+        """Fills masked tokens."""
         return filler_of(self.model, self.text_tokenizer, self.frame)
 
     @property
     def translator(self) -> Translator:
-        """The model as one that writes a target from a source."""
+        """Generates a target from a source."""
         return Translator(
             model=require(self.model, WritesTarget),
             tokenizer=self.text_tokenizer,
@@ -202,41 +210,48 @@ class LanguageModel:
 
     @property
     def aligner(self) -> Aligner:
-        """The model as one that shows which source tokens it looks at."""
+        """Aligns source and target tokens by attention."""
         return Aligner(self.translator)
 
     @property
     def embedder(self) -> Embedder:
-        """The model as one that gives vectors; `dataclasses.replace` changes which and how."""
+        """Gives vectors of texts and tokens; `dataclasses.replace` changes its options."""
         return Embedder(model=self.model, tokenizer=self.source_tokenizer or self.text_tokenizer, frame=self.frame)
 
     def with_boundary(self) -> LanguageModel:
-        """The same model that reads the boundary before every text, whatever its tokenizer puts there."""
+        """The same model, which reads the boundary token before every text."""
         return replace(self, own_frame=with_boundary(self.frame))
 
     def without_boundary(self) -> LanguageModel:
-        """The same model that reads nothing before a text, unless the text is empty."""
+        """The same model, which reads nothing before a text, unless the text is empty."""
         return replace(self, own_frame=without_boundary(self.frame))
 
-    # Short ways to them
+    # Methods
 
+    @suggest_keywords
     def classify(self, text: str | Sequence[str], second: str | Sequence[str] | None = None) -> Any:
-        """The class, or the score, that a fine-tuned run gives a text or a pair; of lists of texts, a list of them."""
+        """The class or score of a text or a pair, by a fine-tuned run; for lists of texts, a list."""
         return self.predictor.classify(text, second)
 
+    @suggest_keywords
     def score(self, text: str | Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None) -> Score:
-        """How well the model predicts a text, or several texts that have nothing to do with each other.
+        """Bits per byte and perplexity of a text, or of several independent texts.
 
-        A model that fills blanks guesses each token from all others: that is its pseudo-log-likelihood (`pseudo`).
+        A masked model predicts each token from all others: its pseudo-log-likelihood (`pseudo`).
+
+        >>> lm.score("The planet Mars").bits_per_byte
         """
         return self.scorer.score(check_texts("text", text), batch=batch, progress=progress)
 
+    @suggest_keywords
     def fill(
         self, text: str, *, top: int = 5, jointly: bool = False, order: Order = "left-to-right", beams: int = BEAMS
     ) -> Filled:
-        """The best fillings of a text in which each `[MASK]` is a blank, and the best tokens of each blank by itself.
+        """The best fillings of a text with `[MASK]` tokens, and the best tokens of each mask.
 
-        Several blanks are filled each by itself, or `jointly`, so that they suit each other: see decoding/filler.py.
+        Several masks are filled independently or `jointly`: see decoding/filler.py.
+
+        >>> lm.fill("He drove the [MASK] home.").fillings[0].text
         """
         return self.filler.fill(
             check_text("text", text), top=check_whole_number("top", top), jointly=jointly, order=order, beams=beams
@@ -250,18 +265,22 @@ class LanguageModel:
     @overload
     def embed(self, texts: str | Sequence[str], *, pool: Pool, **reading: Unpack[Reading]) -> Vectors: ...
 
+    @suggest_keywords
     def embed(
         self, texts: str | Sequence[str], *, pool: Pool | None = None, **reading: Unpack[Reading]
     ) -> list[TokenVectors] | Vectors:
         """The vectors of each text's tokens, with their words; with `pool`, one vector for each text [N, D].
 
         `layers` is last, first (the embeddings), second-to-last, a number, sum:, mean: or concat: with all, -4: or 1,3,
-        or mix, the mean of all. `pool` is cls, mean or max. `truncate` cuts a text that the model cannot hold, and
-        `batch_tokens` are read at once.
+        or mix, the mean of all. `pool` is cls, mean or max. `truncate` cuts texts that are too long, and
+        `batch_tokens` is the batch size in tokens.
+
+        >>> lm.embed(["a text", "another"], pool="mean").shape
         """
         given, embedder = check_texts("texts", texts), replace(self.embedder, **reading)
         return embedder.tokens(given) if pool is None else embedder.whole(given, pool)
 
+    @suggest_keywords
     def generate(
         self,
         prompt: str = "",
@@ -272,18 +291,20 @@ class LanguageModel:
         length_penalty: float = 0.0,
         stop: str | Sequence[str] = (),
         trace: Callable[[SearchTree], None] | None = None,
-        **drawing: Unpack[SamplingOptions],
+        **sampling: Unpack[SamplingOptions],
     ) -> str | list[str]:
         """The continuation of a prompt (without the prompt), or a list of `samples` of them.
 
-        It is drawn by the options of `Sampling`: `temperature`, `top_k`, `top_p`, `min_p`, penalties, `seed`. With
-        `beams` they are the most probable ones that a search with so many beams finds, best first, and nothing is
-        drawn; `trace` is then given the tree of the search. The text ends after `tokens` tokens, before a `stop`
-        string, or where the model ends the document.
+        It is sampled with the options of `Sampling`: `temperature`, `top_k`, `top_p`, `min_p`, penalties, `seed`. With
+        `beams`, the most probable continuations of a beam search are returned instead, best first, and `trace` receives
+        the search tree. The text ends after `tokens` tokens, before a `stop` string, or where the model ends the
+        document.
+
+        >>> lm.generate("Once upon a time", tokens=50, temperature=0.8, seed=1)
         """
         texts = self.writer.generate(
             check_text("prompt", prompt),
-            sampling=Sampling(**drawing),
+            sampling=Sampling(**sampling),
             tokens=check_whole_number("tokens", tokens),
             samples=check_whole_number("samples", samples),
             beams=beams,
@@ -293,6 +314,7 @@ class LanguageModel:
         )
         return texts[0] if samples == 1 else texts
 
+    @suggest_keywords
     def stream(
         self,
         prompt: str = "",
@@ -300,12 +322,13 @@ class LanguageModel:
         tokens: int = 100,
         samples: int = 1,
         stop: str | Sequence[str] = (),
-        **drawing: Unpack[SamplingOptions],
+        **sampling: Unpack[SamplingOptions],
     ) -> Iterator[list[str]]:
-        """The same piece by piece as the tokens come: each time one (perhaps empty) string per sample."""
+        """The same, piece by piece: each time one (perhaps empty) string per sample."""
         prompt = check_text("prompt", prompt)
-        return self.writer.stream(prompt, sampling=Sampling(**drawing), tokens=tokens, samples=samples, stop=stop)
+        return self.writer.stream(prompt, sampling=Sampling(**sampling), tokens=tokens, samples=samples, stop=stop)
 
+    @suggest_keywords
     def chat(
         self,
         messages: str | Messages,
@@ -313,7 +336,7 @@ class LanguageModel:
         tokens: int = 500,
         samples: int = 1,
         stop: str | Sequence[str] = (),
-        **drawing: Unpack[SamplingOptions],
+        **sampling: Unpack[SamplingOptions],
     ) -> str | list[str]:
         """The next message of a conversation, by the model's chat template, or a list of `samples` of them.
 
@@ -322,13 +345,14 @@ class LanguageModel:
         """
         texts = self.chat_writer.reply(
             messages,
-            sampling=Sampling(**drawing),
+            sampling=Sampling(**sampling),
             tokens=check_whole_number("tokens", tokens),
             samples=check_whole_number("samples", samples),
             stop=stop,
         )
         return texts[0] if samples == 1 else texts
 
+    @suggest_keywords
     def stream_chat(
         self,
         messages: str | Messages,
@@ -336,16 +360,21 @@ class LanguageModel:
         tokens: int = 500,
         samples: int = 1,
         stop: str | Sequence[str] = (),
-        **drawing: Unpack[SamplingOptions],
+        **sampling: Unpack[SamplingOptions],
     ) -> Iterator[list[str]]:
-        """The same piece by piece as the tokens come: each time one (perhaps empty) string per sample."""
-        sampling = Sampling(**drawing)
-        return self.chat_writer.stream(messages, sampling=sampling, tokens=tokens, samples=samples, stop=stop)
+        """The same, piece by piece: each time one (perhaps empty) string per sample."""
+        options = Sampling(**sampling)
+        return self.chat_writer.stream(messages, sampling=options, tokens=tokens, samples=samples, stop=stop)
 
+    @suggest_keywords
     def next(self, prompt: str = "", *, top: int = 10) -> list[tuple[str, float]]:
-        """The most probable next tokens after a prompt, with their probabilities."""
+        """The most probable next tokens after a prompt, with their probabilities.
+
+        >>> token, probability = lm.next("The planet")[0]
+        """
         return self.writer.next(check_text("prompt", prompt), top=check_whole_number("top", top))
 
+    @suggest_keywords
     def translate(self, text: str | Sequence[str], **searching: Unpack[Searching]) -> str | list[str]:
         """The best translation of a text, or of each of several; an empty text stays empty.
 
@@ -357,6 +386,7 @@ class LanguageModel:
         best = [each[0].text if each else "" for each in found]
         return best[0] if isinstance(text, str) else best
 
+    @suggest_keywords
     def alignments(
         self,
         source: str | Sequence[str],
@@ -370,6 +400,7 @@ class LanguageModel:
         targets = [target] if isinstance(target, str) else list(target)
         return self.aligner.align(check_texts("source", source), targets, layer=layer, head=head, batch=batch)
 
+    @suggest_keywords
     def mix(self, others: Sequence[LanguageModel], *, weights: Sequence[float] | None = None) -> LanguageModel:
         """A linear mixture with other models of the same tokenizer and frame; `weights` in order, this one's first."""
         for other in others:
@@ -387,6 +418,7 @@ class LanguageModel:
                 )
         return LanguageModel(model=Mixture(parts, weights=weights), tokenizer=self.tokenizer, own_frame=self.frame)
 
+    @suggest_keywords
     def learn_mixture(
         self, text: str | Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None
     ) -> list[float]:

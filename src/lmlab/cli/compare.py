@@ -130,7 +130,7 @@ def compare(
         raise ValueError("name a text: lmlab compare book.txt -o compared (builtin is Python's documentation)")
     if output is None:
         raise ValueError("give -o FOLDER, the folder of the comparison, for instance -o compared")
-    from lmlab.api import compare as compare_models
+    from lmlab.compare.compare_models import compare_models
 
     options: dict[str, Any] = {
         "models": models,

@@ -23,9 +23,9 @@ def demo(
     """
     from rich.markup import escape
 
-    from lmlab.api import compare
     from lmlab.cli.compare import watch
     from lmlab.cli.console import Console
+    from lmlab.compare.compare_models import compare_models
 
     console = Console(highlight=False)
     console.print(
@@ -34,7 +34,7 @@ def demo(
         "text that none has seen: the fewer bits per byte one needs, the better it knows what comes next.\n"
     )
     watch(
-        lambda **watching: compare(
+        lambda **watching: compare_models(
             "builtin",
             output=output,
             models=MODELS,

@@ -9,48 +9,46 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs, is_stream, spooled
+from lmlab.cli.options import (
+    Batch,
+    Beams,
+    Columns,
+    Device,
+    DropBadLabels,
+    Json,
+    LengthPenalty,
+    Mix,
+    NoRepeat,
+    Overwrite,
+)
+from lmlab.cli.texts import check_outputs, is_stream, spooled
 
 if TYPE_CHECKING:
     from lmlab.decoding.translator import Translator
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that was fine-tuned, or a translator.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Fine-tuned run, or a translator.")],
     data: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[DATA]", help="Labelled examples, in any format of lmlab finetune; '-' reads standard input."
-        ),
+        typer.Argument(metavar="[DATA]", help="Labelled examples, as for lmlab finetune; '-' reads standard input."),
     ] = None,
-    others: Annotated[
-        list[Path] | None,
-        typer.Option("--mix", metavar="RUN", help="Average with this run; repeatable."),
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option(help="Which column is what, by name or number: a=review,label=stars.")
-    ] = None,
-    drop_bad_labels: Annotated[
-        bool, typer.Option("--drop-bad-labels", help="Leave out rows whose score is not a number.")
-    ] = False,
-    source: Annotated[Path | None, typer.Option(help="Source sentences, one per line.")] = None,
-    target: Annotated[Path | None, typer.Option(help="Their reference translations, line by line.")] = None,
-    beams: Annotated[
-        int, typer.Option(min=1, max=MOST_TEXTS, help="Beam size: hypotheses kept at each step; 1 is greedy search.")
-    ] = 5,
-    length_penalty: Annotated[
-        float,
-        typer.Option(help="0 ranks by probability, which favours short texts; 0.6 to 1 evens that out (Wu 2016)."),
-    ] = 0.6,
-    no_repeat: Annotated[int, typer.Option(min=0, help="Never repeat an n-gram of N tokens; 0 allows it.")] = 0,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case (lower and upper letters).")] = False,
+    others: Mix = None,
+    columns: Columns = None,
+    drop_bad_labels: DropBadLabels = False,
+    source: Annotated[Path | None, typer.Option(help="Source sentences of a translator, one per line.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Target sentences, line by line.")] = None,
+    beams: Beams = 5,
+    length_penalty: LengthPenalty = 0.6,
+    no_repeat: NoRepeat = 0,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write the predictions or translations to this file.")
+        Path | None, typer.Option("-o", "--output", help="File of predictions or translations to write.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Batch size in sentences; changes only the speed.")] = 32,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    overwrite: Overwrite = False,
+    json_: Json = False,
+    batch: Batch = 32,
+    device: Device = "auto",
 ) -> None:
     """Score a fine-tuned run, or a translator, on a test set.
 

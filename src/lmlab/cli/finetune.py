@@ -9,6 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 import lmlab
+from lmlab.cli.options import (
+    Columns,
+    Device,
+    DropBadLabels,
+    Epochs,
+    Json,
+    Leaks,
+    NoControls,
+    OutputRun,
+    OverwriteRun,
+    Resume,
+    Seeds,
+    Settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,90 +30,55 @@ if TYPE_CHECKING:
     from lmlab.transfer.finetune import Finetuned
 
 FINISHED = "{folder} was finished already with the same settings: nothing was trained"
-HOW = (
-    "full: all weights learn; frozen: only the head, over vectors computed once; mix: head and a mix of all layers; "
-    "gradual: unfrozen from the top; ulmfit: the language model learns the texts first, then gradual; scratch: "
-    "same model without pre-training."
-)
 
 
 def finetune(
     context: typer.Context,
-    run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="The run to start from: any trained network; or tagger, from scratch."),
-    ],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run to start from; or tagger, from scratch.")],
     data: Annotated[
         str | None,
         typer.Argument(metavar="DATA", help="TSV, CSV, JSONL, fastText, CoNLL, CoNLL-U, SQuAD, or a folder."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The run directory to make.")] = None,
-    valid: Annotated[
-        str | None, typer.Option(help="Validation examples; without --test they are scored. (default: part of DATA)")
-    ] = None,
-    test: Annotated[
-        str | None, typer.Option(help="Test examples. (default: part of DATA, or none where --valid is given)")
-    ] = None,
-    how: Annotated[str, typer.Option(help=HOW)] = "full",
+    output: OutputRun = None,
+    valid: Annotated[str | None, typer.Option(help="Validation examples. (default: part of DATA)")] = None,
+    test: Annotated[str | None, typer.Option(help="Test examples. (default: part of DATA, unless --valid)")] = None,
+    how: Annotated[str, typer.Option(help="full, frozen, mix, gradual, ulmfit or scratch.")] = "full",
     task: Annotated[
         str | None,
         typer.Option(help="classification, regression, choice, tagging or spans. (default: detected from DATA)"),
     ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(help="Which column is what, by name or number: a=review,label=stars (b: the second text)."),
-    ] = None,
-    leaks: Annotated[
-        str, typer.Option(help="Test examples that are also in training: keep, or remove from train or test.")
-    ] = "keep",
-    drop_bad_labels: Annotated[
-        bool, typer.Option("--drop-bad-labels", help="Leave out rows whose score is not a number.")
-    ] = False,
-    crf: Annotated[bool, typer.Option("--crf", help="Tagging: a conditional random field over the tags.")] = False,
+    columns: Columns = None,
+    leaks: Leaks = "keep",
+    drop_bad_labels: DropBadLabels = False,
+    crf: Annotated[bool, typer.Option("--crf", help="Conditional random field over the tags.")] = False,
     states: Annotated[
         list[Path] | None,
-        typer.Option(help="tagger: a run whose frozen states are added to the words (TagLM). Can be repeated."),
+        typer.Option(metavar="RUN", help="Run whose frozen states a tagger reads; repeatable."),
     ] = None,
-    vectors: Annotated[
-        Path | None, typer.Option(help="tagger: initial word vectors, in word2vec's or GloVe's text format.")
-    ] = None,
+    vectors: Annotated[Path | None, typer.Option(help="Word vectors of a tagger: word2vec or GloVe text.")] = None,
     pool: Annotated[
         str | None, typer.Option(help="Vector of a text: cls, last, mean, max or concat. (default: by model)")
     ] = None,
     layers: Annotated[
-        str | None,
-        typer.Option(help="With --how frozen: last, second-to-last, sum:all, concat:-4: …; all compares six of them."),
+        str | None, typer.Option(help="Layers that --how frozen reads; all compares six choices.")
     ] = None,
     examples: Annotated[
-        str | None,
-        typer.Option(help="Learning curve: numbers of training examples, e.g. 10,30,100,300,all."),
+        str | None, typer.Option(help="Learning curve: numbers of training examples, as 10,30,100,all.")
     ] = None,
     select: Annotated[
         float | None,
-        typer.Option(
-            min=0,
-            max=0.9,
-            help="With --valid alone: fraction of DATA that chooses the checkpoint; 0: the last one. (default: 0.1)",
-        ),
+        typer.Option(min=0, max=0.9, help="Fraction of DATA that selects the checkpoint. (default: 0.1)"),
     ] = None,
-    epochs: Annotated[
-        float | None,
-        typer.Option(min=0.01, help="Passes over the examples. (default: 3, of a head alone 20, of few examples more)"),
-    ] = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, help="Repeat with this many random seeds; three to five are advised.")
-    ] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed; with --seeds, the first.")] = 0,
-    alone: Annotated[bool, typer.Option("--no-controls", help="Leave out the baselines and controls.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Only show what the data look like.")] = False,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any setting, e.g. --set train.rate=1e-4 --set objective.dropout=0.2."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Resume what was interrupted in -o, or in RUN.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
+    epochs: Epochs = None,
+    seeds: Seeds = 1,
+    seed: Annotated[int, typer.Option(min=0, help="First random seed.")] = 0,
+    alone: NoControls = False,
+    check: Annotated[bool, typer.Option("--check", help="Only describe the data.")] = False,
+    settings: Settings = None,
+    device: Device = "auto",
+    resume: Resume = False,
+    overwrite: OverwriteRun = False,
+    json_: Json = False,
 ) -> None:
     """Fine-tune a run on labelled examples, with baselines.
 
@@ -122,8 +101,13 @@ def finetune(
       lmlab finetune --resume runs/stars
 
     Task, columns and split are detected and printed. The score is compared with the majority class, a bag of words, the
-    frozen model and the same model from scratch; together they cost about as much again.
-    --no-controls leaves them out.
+    frozen model and the same model from scratch; together they cost about as much again. --no-controls leaves them out.
+
+    --how full trains all weights; frozen only the head, over vectors that are computed once; mix the head and a mix of
+    all layers; gradual unfreezes from the top; ulmfit trains the language model on the texts first, then gradual;
+    scratch is the same model without pre-training. --layers is last, second-to-last, sum:all, concat:-4: … Without
+    --test, the examples of --valid are scored, and --select keeps some of DATA to select the checkpoint (0: the last
+    one). --leaks removes such examples from train or from test.
     """
     from lmlab.cli.scores import print_study
     from lmlab.config import apply_settings

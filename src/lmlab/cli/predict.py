@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmlab.cli.texts import OVERWRITE, check_outputs, is_input, is_stream, note_file_name, read_lines
+from lmlab.cli.options import Columns, Device, Json, Mix, OutputFile, Overwrite, Top
+from lmlab.cli.texts import check_outputs, is_input, is_stream, note_file_name, read_lines
 
 if TYPE_CHECKING:
     from lmlab.data.readers.examples import Example
@@ -19,30 +20,19 @@ if TYPE_CHECKING:
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that was made by lmlab finetune.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Fine-tuned run.")],
     texts: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[TEXT|FILE]…",
-            help="A text, two texts of a pair, a question with its choices; or a file: one text per line (pairs: with "
-            "a tab between them), or any format of lmlab finetune; '-' reads standard input.",
-        ),
+        typer.Argument(metavar="[TEXT|FILE]…", help="One or more texts, or a file; '-' reads standard input."),
     ] = None,
-    context: Annotated[Path | None, typer.Option(help="Questions: file of the text that has the answer.")] = None,
-    others: Annotated[
-        list[Path] | None,
-        typer.Option("--mix", metavar="RUN", help="Average with this run; repeatable."),
-    ] = None,
-    columns: Annotated[
-        str | None, typer.Option(help="Which column of a file is what, by name or number: a=review.")
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of labels or answers to show, the most probable first.")] = 3,
-    json_: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The file to write. (default: the screen)")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    context: Annotated[Path | None, typer.Option(help="Text file with the answers to questions.")] = None,
+    others: Mix = None,
+    columns: Columns = None,
+    top: Top = 3,
+    json_: Json = False,
+    output: OutputFile = None,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
 ) -> None:
     """Predict labels, tags, scores or answers with a fine-tuned run.
 
@@ -57,6 +47,9 @@ def predict(
       lmlab predict runs/ner sentences.txt --json
 
       lmlab predict runs/forwards reviews.txt --mix runs/backwards
+
+    Give a text, the two texts of a pair, or a question with its choices. A file has one text per line (pairs with a tab
+    between them), or any format of lmlab finetune. --json prints one object per line.
     """
     from dataclasses import replace
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lmlab.cli.options import Device, Json, Seed, Versus
 from lmlab.cli.texts import spooled
 
 if TYPE_CHECKING:
@@ -17,36 +18,22 @@ if TYPE_CHECKING:
 
 
 def prompt(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that continues texts, trained or imported.")],
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA",
-            help="Labelled examples in any format of lmlab finetune; plain text or LAMBADA's JSON lines for last-word "
-            "and cloze; lines with a tab for translation.",
-        ),
-    ],
-    task: Annotated[
-        str,
-        typer.Option(
-            help="sentiment, entailment, last-word, cloze, question, translation, or a TOML file with a template."
-        ),
-    ],
-    shots: Annotated[str, typer.Option(help="Numbers of examples before each item, such as 0,1,8.")] = "0",
-    test: Annotated[Path | None, typer.Option(help="Items to answer; examples are then drawn from DATA.")] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run that continues texts, trained or imported.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Labelled examples, as for lmlab finetune, or text.")],
+    task: Annotated[str, typer.Option(help="Built-in task, or a TOML file with a template.")],
+    shots: Annotated[str, typer.Option(help="Numbers of examples in the prompt, as 0,1,8.")] = "0",
+    test: Annotated[Path | None, typer.Option(help="Test examples. (default: part of DATA)")] = None,
     examples: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of items to answer.")] = 200,
-    finetuned: Annotated[
-        Path | None, typer.Option("--versus", metavar="RUN", help="Fine-tuned run to compare with.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Draws the items and the examples before each.")] = 0,
-    show: Annotated[bool, typer.Option("--show", help="Show the first prompt and its answer, too.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    finetuned: Versus = None,
+    seed: Seed = 0,
+    show: Annotated[bool, typer.Option("--show", help="Show the first prompt and its answer.")] = False,
+    json_: Json = False,
+    device: Device = "auto",
 ) -> None:
     """Do a task by prompting, without training (zero-shot, few-shot).
 
-    A template puts the task as a text in which the answer comes next. Classes are told apart by the likelihood of
-    their words; other answers are written. Scores are beside those of the commonest answer.
+    A template turns an item into a text that the answer continues. A class is predicted by the likelihood of its words;
+    other answers are generated. Scores are shown with those of the most frequent answer.
 
     Examples:
 
@@ -57,6 +44,10 @@ def prompt(
       lmlab prompt runs/gpt2 book.txt --task cloze
 
       lmlab prompt runs/gpt2 reviews.tsv --task mine.toml --shots 0,4 --versus runs/stars
+
+    Built-in tasks: sentiment, entailment, last-word, cloze, question and translation. DATA is plain text or LAMBADA's
+    JSON lines for last-word and cloze, and lines with a tab for translation. --versus is a run that was fine-tuned on
+    the task.
     """
     from lmlab.cli.console import progress_bar
     from lmlab.language_model import load

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 
 FILE_NAME = re.compile(r"(?:~|\.{1,2})?/\S+|\S+\.(?:txt|tsv|csv|json|jsonl|conll|conllu|gz|md)")
-OVERWRITE = "Replace existing files."
-MOST_TEXTS = 10_000
-"""Texts written or searched side by side, at most: each takes memory."""
 
 
 def choose_boundary(model: LanguageModel, boundary: bool | None) -> LanguageModel:

@@ -163,7 +163,7 @@ def train(
         )
     if output is None:
         raise ValueError("give -o RUN, the run directory to create, for instance -o runs/first")
-    from lmlab.api import train as train_run
+    from lmlab.runs.train import train as train_run
 
     options: dict[str, Any] = {**spending, **fixed, **places, "overwrite": overwrite, "resume": resume}
     _report(_watch(lambda **watching: train_run(model, settings=changed, **options, **watching)))

@@ -1,0 +1,1 @@
+"""Run directories: from a recipe to a trained model on disk, and back."""
