@@ -264,7 +264,7 @@ def test_an_encoder_decoder_is_not_asked_for_more_than_its_positions():
     for prompt, most in ((1, 6), (3, 4)):
         given = torch.full((1, prompt), BOUNDARY)
         beam_search(model, given, tokens=most, beams=2, state=model.begin(torch.tensor([[3]])))
-        with pytest.raises(ValueError, match=f"at most {most} can be written"):
+        with pytest.raises(ValueError, match=f"at most {most} can be generated"):
             beam_search(model, given, tokens=most + 1, beams=2, state=model.begin(torch.tensor([[3]])))
 
 
