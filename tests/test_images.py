@@ -297,7 +297,7 @@ def test_a_run_needs_no_tokens(images: Path, tmp_path: Path) -> None:
         model.embed("a text")
     facts = gather_facts(tmp_path / "run")
     assert facts["tokenizer"] is None
-    assert (facts["price"]["counted"], facts["price"]["images"]) == ("images", 320)
+    assert (facts["cost"]["counted"], facts["cost"]["images"]) == ("images", 320)
     assert "images read, in 40 steps" in make_page(facts)
 
 

@@ -61,7 +61,7 @@ def test_a_model_of_letters_falls_into_a_loop() -> None:
     assert found.lead() == "8 of 8 outputs fall into a loop."
     assert all(each.loop == Loop(["s"], 30) for each in found.outputs)
     for row in found.table().rows:
-        assert found.table().told(row)[4:] == ["–", "–", "–"], (
+        assert found.table().format_row(row)[4:] == ["–", "–", "–"], (
             "nothing was counted: neither attention nor pairs of words"
         )
 

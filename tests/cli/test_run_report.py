@@ -105,7 +105,7 @@ def read_page(path: Path) -> list[str]:
         (
             "imported",
             ["What it writes"],
-            {"held-out text", "surprisal", "validation", "learning curve", "price", "changes"},
+            {"held-out text", "surprisal", "validation", "learning curve", "cost", "changes"},
         ),
     ],
 )
@@ -131,7 +131,7 @@ def test_json_has_the_same_facts_and_writes_nothing(runs: Path, tmp_path: Path) 
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     best = [line for line in lines if line.get("best")][-1]
     assert facts["validation"]["bits_per_byte"] == best["valid_bits_per_byte"]
-    assert facts["price"]["joules"] == lines[-1]["cost"]["joules"]
+    assert facts["cost"]["joules"] == lines[-1]["cost"]["joules"]
     assert [point["value"] for point in facts["curve"]["train"]] == [
         line["bits_per_byte"] for line in lines if line.get("loss") is not None
     ]

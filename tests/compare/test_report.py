@@ -38,7 +38,7 @@ from lmlab.compare.tracks import TRACKS
 from lmlab.compare.tracks.track import Units
 from lmlab.metrics.statistics import LEVEL, Difference
 from lmlab.pages.figures import Chart, Point, Series, pareto_front
-from lmlab.pages.figures.svg import linear_ticks, log_ticks, spread
+from lmlab.pages.figures.axes import linear_ticks, log_ticks, push_apart
 from lmlab.pages.formats import duration, short
 from lmlab.pages.page import render_macro
 from lmlab.runs.recipe import make_recipe
@@ -168,9 +168,9 @@ def test_ticks_and_numbers_are_round() -> None:
 
 
 def test_labels_are_moved_apart_and_stay_near() -> None:
-    assert spread([0.0, 100.0], apart=10) == [0.0, 100.0]
-    assert spread([50.0, 50.0, 50.0], apart=10) == pytest.approx([40.0, 50.0, 60.0])
-    places = spread([1.0, 2.0, 30.0, 31.0, 32.0, 90.0], apart=10)
+    assert push_apart([0.0, 100.0], apart=10) == [0.0, 100.0]
+    assert push_apart([50.0, 50.0, 50.0], apart=10) == pytest.approx([40.0, 50.0, 60.0])
+    places = push_apart([1.0, 2.0, 30.0, 31.0, 32.0, 90.0], apart=10)
     assert all(b - a >= 10 - 1e-9 for a, b in itertools.pairwise(places))
     assert places[-1] == 90.0
 

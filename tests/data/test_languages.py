@@ -190,9 +190,9 @@ def test_a_model_learns_two_languages_and_goes_on_exactly(texts: dict[str, Path]
         )
 
     whole = start(recipe("12steps"), tmp_path / "whole")
-    measures = whole.progress.best_measures
-    assert {"en_loss", "de_loss"} <= measures.keys()
-    assert whole.progress.best == pytest.approx((measures["en_loss"] + measures["de_loss"]) / 2)
+    metrics = whole.progress.best_metrics
+    assert {"en_loss", "de_loss"} <= metrics.keys()
+    assert whole.progress.best == pytest.approx((metrics["en_loss"] + metrics["de_loss"]) / 2)
     start(recipe("12steps"), tmp_path / "part", interrupted=_after(5))
     resumed = resume(tmp_path / "part")
     assert resumed.progress.best == whole.progress.best

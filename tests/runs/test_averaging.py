@@ -63,7 +63,7 @@ def test_sums_are_exact_and_integers_are_the_last(tmp_path):
 
 
 def test_what_cannot_be_averaged_says_why(run, tmp_path):
-    with pytest.raises(ValueError, match=r"kept the weights of 4 evaluations, not 5: give --last 4.*train.keep=5"):
+    with pytest.raises(ValueError, match=r"kept the weights of 4 validations, not 5: give --last 4.*train.keep=5"):
         average(run, last=5, output=tmp_path / "mean")
     with pytest.raises(ValueError, match="exists already"):
         average(run, last=2, output=run)

@@ -54,7 +54,7 @@ def test_the_best_weights_are_those_of_the_best_bleu(files: dict[str, str], tmp_
         rank = (line["valid_bleu"], -line["valid_loss"])
         assert line["best"] == (rank > highest)
         highest = max(highest, rank)
-    assert outcome.progress.best_measures["bleu"] == highest[0]
+    assert outcome.progress.best_metrics["bleu"] == highest[0]
 
 
 def test_of_the_same_bleu_the_lower_loss_is_better() -> None:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lmlab.pages.evidence import Calibration, Confusion, describe_calibration
-from lmlab.pages.plots import Bin
+from lmlab.pages.figures import Bin
 from lmlab.tasks.evidence import LONGEST, shorten
 from lmlab.transfer.report import find_shown, gather_facts, write_report
 from lmlab.transfer.results import Interval, Result

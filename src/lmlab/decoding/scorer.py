@@ -79,13 +79,15 @@ class Score:
 
     def _repr_html_(self) -> str:
         """In a notebook: the text in colour."""
+        from markupsafe import Markup
+
         from lmlab.pages.views import show_surprisals
 
         if not self.token_ids:
-            return f"<code>{self!r}</code>"
+            return Markup("<code>{}</code>").format(repr(self))
         pieces = self.surprisals
         told = f"{self.bits:,.1f} {'pseudo-' * self.pseudo}bits over {self.tokens:,} tokens, {self.bytes:,} bytes"
-        return show_surprisals(pieces, told=told, spaced=not any(" " in token for token, _ in pieces))
+        return show_surprisals(pieces, caption=told, spaced=not any(" " in token for token, _ in pieces))
 
     def as_dict(self) -> dict[str, Any]:
         """What `lmlab score --json` prints; null where a number is not finite."""

@@ -22,7 +22,7 @@ MOST = 24
 
 
 class Candidate(Protocol):
-    """A token that may continue a beam, as it is drawn (see `decoding.tracing`)."""
+    """A token that may continue a beam (see `decoding.search_tree`)."""
 
     @property
     def id(self) -> int: ...
@@ -45,7 +45,7 @@ class Candidate(Protocol):
 
 
 class Result(Protocol):
-    """A text that was found, with its way through the tree."""
+    """A text that was found, with its path through the tree."""
 
     @property
     def text(self) -> str: ...
@@ -62,7 +62,7 @@ class Result(Protocol):
 
 
 class SearchTree(Protocol):
-    """One search, as it is drawn."""
+    """One search."""
 
     @property
     def prompt(self) -> str: ...
@@ -83,7 +83,7 @@ class SearchTree(Protocol):
 
 
 class Box(NamedTuple):
-    """The place of a candidate: its left edge, its middle, and its width, in pixels."""
+    """The position of a candidate: its left edge, its middle height and its width, in pixels."""
 
     x: float
     y: float
@@ -91,7 +91,7 @@ class Box(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The places of all candidates, by their ids, and of the start of the text."""
+    """The positions of all candidates, by their ids, and of the start of the text."""
 
     start: Box
     boxes: dict[int, Box]
@@ -118,8 +118,8 @@ def lay_out(tree: SearchTree) -> Layout:
     for level in levels:
         level.sort(key=lambda node: (boxes[node.parent].y if node.parent is not None else 0.0, node.rank))
         first = TOP + ROW * (most - len(level)) / 2 + ROW / 2
-        for place, node in enumerate(level):
-            boxes[node.id] = Box(columns[node.step], first + ROW * place, widths[node.step])
+        for number, node in enumerate(level):
+            boxes[node.id] = Box(columns[node.step], first + ROW * number, widths[node.step])
     height = TOP + ROW * most + FOOT
     start = Box(LEFT, (height + TOP - FOOT) / 2, widths[0])
     return Layout(start, boxes, columns, columns[-1] + widths[-1] + LEFT, height)

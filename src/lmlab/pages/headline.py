@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+
+from markupsafe import Markup
 
 from lmlab.pages.evidence import Evidence
+from lmlab.pages.page import Tile
 from lmlab.pages.scores import (
     METHODS,
     ScoreRow,
@@ -145,8 +147,8 @@ def _doubt(other: ScoreRow) -> str:
     return ", not significant" if found is not None and not found.significant else ""
 
 
-def format_lead(facts: StudyFacts) -> str:
-    """A sentence that says what was learnt from which examples, and how it compares; HTML."""
+def format_lead(facts: StudyFacts) -> Markup:
+    """A sentence that says what was learnt from which examples, and how it compares."""
     names = list(dict.fromkeys(row.name for row in facts.rows if not row.is_baseline))
     models = _listed(names) if names else "Nothing"
     most = max((row.examples for row in facts.rows), default=0)
@@ -158,7 +160,7 @@ def format_lead(facts: StudyFacts) -> str:
         f"{'was' if len(names) < 2 else 'were'} scored on {facts.count:,} {facts.split} examples"
         f"{' of ' if facts.scored else ''}{facts.scored}."
     )
-    return f"<b>{escape(sentence)}</b> {escape(format_comparison(facts))}".strip()
+    return Markup("<b>{}</b> {}").format(sentence, format_comparison(facts))
 
 
 def format_comparison(facts: StudyFacts) -> str:
@@ -208,20 +210,20 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def key_numbers(facts: StudyFacts) -> list[tuple[str, str]]:
+def key_numbers(facts: StudyFacts) -> list[Tile]:
     """The most important numbers, each with its meaning."""
     row, metric = facts.lead, facts.metric
     if row is None:
         return []
     value = row.values[metric].value
-    tiles = [(format_score(value), f"{format_metric(metric)}: {format_learner(row)}")]
+    tiles = [Tile(format_score(value), f"{format_metric(metric)}: {format_learner(row)}")]
     known = [seed for seed in row.seeds if seed is not None]
     if len(row.seeds) > 1 and known:
-        tiles.append((format_score(row.worst_seed), f"the worst of {len(row.seeds)} seeds"))
+        tiles.append(Tile(format_score(row.worst_seed), f"the worst of {len(row.seeds)} seeds"))
     for other in facts.rows:
         same = other.examples == row.examples and other is not row
         theirs = other.values[metric].value
         if same and (other.is_baseline or facts.kind == "run"):
             meaning = other.name if other.is_baseline else f"{other.method}: {METHODS.get(other.method, '')}"
-            tiles.append((format_score(theirs), meaning))
+            tiles.append(Tile(format_score(theirs), meaning))
     return tiles

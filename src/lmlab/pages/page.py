@@ -16,7 +16,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 class Tile(NamedTuple):
-    """A number that stands out at the top of a page, and what it is."""
+    """A key number of a page, and its meaning."""
 
     value: str
     what: str
@@ -64,12 +64,3 @@ def _environment() -> Environment:
         "capital": lambda text: f"{text[:1].upper()}{text[1:]}",
     }
     return environment
-
-
-def fill_page(name: str, *, title: str, **parts: str) -> str:
-    """The template of this name, with parts that are HTML already."""
-    from string import Template
-
-    folder = Path(__file__).parent
-    head = Template((folder / "head.html").read_text(encoding="utf-8")).substitute(title=title)
-    return printable(Template((folder / name).read_text(encoding="utf-8")).substitute(parts, head=head))

@@ -92,7 +92,7 @@ def _cost_tiles(facts: Facts) -> list[Tile]:
     parameters = facts["parameters"]
     embeddings = f"parameters, {short(parameters['embedding'])} of them in embeddings"
     tiles = [Tile(short(parameters["total"]), embeddings)]
-    if cost := facts["price"]:
+    if cost := facts["cost"]:
         read = f"{cost['counted']} read, in {cost['steps']:,} step{'s' * (cost['steps'] != 1)}"
         tiles.append(Tile(short(cost[cost["counted"]]), read))
         wall = f"wall time, validation included; {cost['cpu_seconds']:,.1f} CPU s"

@@ -1,14 +1,11 @@
-"""Scores as people read them: bars with intervals and a dot for each seed, and the words around them."""
+"""Scores as records, and as people read them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import NamedTuple, Protocol
-
-from lmlab.pages import parts
 
 COLOURS = {
     "full": "#4c78a8",
@@ -113,6 +110,10 @@ class ScoreRow:
         known = [seed for seed in self.seeds if seed is not None]
         return (max if self.better == "lower" else min)(known, default=None)
 
+    def is_worst(self, seed: float | None) -> bool:
+        """Whether a seed is the worst of several that differ."""
+        return seed is not None and seed == self.worst_seed and len(set(self.seeds) - {None}) > 1
+
     def rank(self, metric: str) -> float:
         """The score by which rows are ordered: negative where lower is better, -inf where there is none."""
         value = self.values[metric].value
@@ -204,107 +205,3 @@ def choose_axis(rows: Sequence[ScoreRow], metric: str, *, near: bool = False) ->
         low, high = step * math.floor(low / step + 1e-9), step * math.ceil(high / step - 1e-9)
         return Axis(low, high if high > low else low + step)
     return Axis(0.25 * math.floor(min(0.0, low) * 4), next(top for top in (0.25, 0.5, 0.75, 1.0) if high <= top + 1e-9))
-
-
-def draw_score(row: ScoreRow, metric: str, axis: Axis) -> str:
-    """A bar with its interval and seeds; the worst of several seeds is marked."""
-    found, colour = row.values[metric], COLOURS.get(row.method, "#6b7a8f")
-    value = found.value
-    title = f"{format_learner(row)}: {format_metric(metric)} {format_score(value)}"
-    if interval := format_interval(found):
-        title += f", 95% interval {interval}"
-    seeds = [seed for seed in row.seeds if seed is not None]
-    if len(row.seeds) > 1:
-        title += f"; each seed: {', '.join(map(format_score, row.seeds))}"
-    drawn = "".join(f'<u style="left:{axis.position(tick):.2f}%"></u>' for tick in axis.ticks)
-    if value is not None:
-        zero, end = axis.position(0.0), axis.position(value)
-        if axis.low > 0:
-            drawn += f'<b style="left:{end:.2f}%;--c:{colour}"></b>'
-        else:
-            drawn += f'<span style="left:{min(zero, end):.2f}%;width:{abs(end - zero):.2f}%;--c:{colour}"></span>'
-        if found.low is not None and found.high is not None:
-            left, right = axis.position(found.low), axis.position(found.high)
-            drawn += f'<i style="left:{left:.2f}%;width:{right - left:.2f}%"></i>'
-    if len(row.seeds) > 1:
-        for seed in seeds:
-            kind = ' class="worst"' if seed == row.worst_seed and len(set(seeds)) > 1 else ""
-            drawn += f'<em{kind} style="left:{axis.position(seed):.2f}%"></em>'
-    return f'<div role="img" aria-label="{escape(title)}" title="{escape(title)}">{drawn}</div>'
-
-
-def draw_scores(
-    rows: Sequence[ScoreRow],
-    metric: str,
-    *,
-    names: Sequence[str] = (),
-    lead: ScoreRow | None = None,
-    near: bool = False,
-) -> str:
-    """A table of rows with bars, scores, intervals and all metrics.
-
-    `names` replace the default names of rows; the row `lead` is highlighted.
-    """
-    axis = choose_axis(rows, metric, near=near)
-    others = [name for name in rows[0].values if name != metric] if rows else []
-    several = any(len(row.seeds) > 1 for row in rows)
-    tested = any(row.difference for row in rows)
-    head = ["", "", f"{format_metric(metric)} <small>(95%)</small>", *["difference"] * tested]
-    head += [escape(format_metric(name)) for name in others]
-    lines = []
-    for number, row in enumerate(rows):
-        found = row.values[metric]
-        tag = parts.name_tag(names[number] if names else row.name, COLOURS.get(row.method, "#6b7a8f"))
-        cells = [
-            f"<td class=what>{tag}<small>{escape('' if names else _about(row))}</small></td>",
-            f'<td class="scale">{draw_score(row, metric, axis)}</td>',
-            f"<td class=score><b>{format_score(found.value)}</b><small>{format_interval(found)}</small></td>",
-            *([difference_cell(row.difference)] if tested else []),
-            *(f"<td>{format_score(row.values[name].value if name in row.values else None)}</td>" for name in others),
-        ]
-        if several:
-            cells.append(f"<td class=seeds>{_seeds(row)}</td>")
-        lines.append(f"<tr{' class=lead' if row is lead else ''}>{''.join(cells)}</tr>")
-    if several:
-        head.append("each seed")
-    marks = "".join(
-        f'<span style="left:{axis.position(tick):.2f}%">{f"{100 * tick:g}".replace("-", "−")}</span>'
-        for tick in axis.ticks
-    )
-    lines.append(
-        f'<tr class="axis" aria-hidden="true"><td></td><td><div>{marks}</div></td>'
-        f'<td colspan="{len(head) - 2}"></td></tr>'
-    )
-    return f'<div class="scroll">{parts.table(head, lines, kind="scores")}</div>'
-
-
-def difference_cell(found: PairedDifference | None) -> str:
-    """A table cell with a difference, its interval and its p-value."""
-    if found is None:
-        return "<td>–</td>"
-    interval = f"{format_difference(found.low)} to {format_difference(found.high)}, " if found.low is not None else ""
-    value = format_difference(found.value)
-    value = f"<b>{value}</b>" if found.significant else value
-    return f"<td class=score>{value}<small>{interval}{escape(format_p(found.p))}</small></td>"
-
-
-def _about(row: ScoreRow) -> str:
-    method = "" if row.is_baseline else row.method
-    meaning = METHODS.get(row.method, "")
-    layers = format_layers(row.layers) if row.method == "frozen" and row.layers != "last" else ""
-    return ": ".join(
-        each
-        for each in (method, "; ".join(each for each in (meaning, layers, format_training(row), row.note) if each))
-        if each
-    )
-
-
-def _seeds(row: ScoreRow) -> str:
-    if len(row.seeds) < 2:
-        return ""
-    known = [seed for seed in row.seeds if seed is not None]
-    shown = []
-    for seed in row.seeds:
-        worst = seed == row.worst_seed and len(set(known)) > 1
-        shown.append(f'<span class="worst">{format_score(seed)}</span>' if worst else format_score(seed))
-    return " · ".join(shown)

@@ -28,13 +28,13 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[Any]]
     formats: tuple[str, ...]
 
-    def told(self, row: Sequence[Any]) -> list[str]:
+    def format_row(self, row: Sequence[Any]) -> list[str]:
         """The cells of a row as text; a dash where there is nothing."""
         return [format_cell(cell, how) for cell, how in zip(row, self.formats, strict=True)]
 
     def shown(self) -> list[list[str]]:
         """The rows of a page."""
-        return [self.told(row) for row in self.rows[:MOST_ROWS]]
+        return [self.format_row(row) for row in self.rows[:MOST_ROWS]]
 
     @property
     def hidden(self) -> int:
@@ -86,9 +86,9 @@ def to_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def to_html_table(table: Table) -> Markup:
-    """The first rows as HTML."""
-    return render_macro("table", table)
+def show_table(title: str, table: Table) -> Markup:
+    """The first rows for a notebook, below a title."""
+    return render_macro("titled", title, table)
 
 
 def to_fragment(view: View) -> Markup:
@@ -123,10 +123,10 @@ def to_alignments_page(
     return render("alignments.html", alignments=drawn, count=len(alignments), model=model, what=what)
 
 
-def show_surprisals(pieces: Sequence[tuple[str, float]], *, told: str, spaced: bool) -> Markup:
+def show_surprisals(pieces: Sequence[tuple[str, float]], *, caption: str, spaced: bool) -> Markup:
     """Tokens for a notebook, on a background as strong as their bits, below a line of text."""
     figure = ColouredText("Surprisal in bits", pieces, STRONGEST, unit=".1f", spaced=spaced)
-    return render_macro("captioned", told, figure)
+    return render_macro("captioned", caption, figure)
 
 
 def show_page(page: str, *, height: int = 560) -> Markup:

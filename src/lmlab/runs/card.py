@@ -144,5 +144,5 @@ def describe_quality(progress: TrainingProgress, bits: float | None) -> str:
         return f"{bits:.4f} bits per byte"
     if progress.best is None:
         return "no validation text"
-    measures = "".join(f", {name.replace('_', ' ')} {value:.4g}" for name, value in progress.best_measures.items())
-    return f"{progress.best:.4f} nats per prediction (cross-entropy){measures}"
+    metrics = "".join(f", {name.replace('_', ' ')} {value:.4g}" for name, value in progress.best_metrics.items())
+    return f"{progress.best:.4f} nats per prediction (cross-entropy){metrics}"

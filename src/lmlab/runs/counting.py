@@ -111,7 +111,7 @@ class Counting:
         line: dict[str, Any] = {"step": 1, **units, "valid_loss": None, "valid_bits_per_byte": None}
         if split is not None:
             found = score_split(model, split)
-            progress.best, progress.valid, progress.best_measures = found.loss, found.loss, found.values
+            progress.best, progress.valid, progress.best_metrics = found.loss, found.loss, found.values
             text_alone = not self.corpus.text_tokenizer.newline_is_boundary
             nats = found.values["nats"] if text_alone else found.loss
             progress.best_bits = bits = bits_per_byte(nats, split.bytes_per_token(text_alone=text_alone))

@@ -88,7 +88,7 @@ def gather_facts(
         "validation": attempt("validation", lambda: _validation(lines)),
         "held_out": score and score["figures"],
         "curve": attempt("learning curve", lambda: _curve(lines, unit)),
-        "price": attempt("price", lambda: _price(lines, unit)),
+        "cost": attempt("cost", lambda: _cost(lines, unit)),
         "samples": attempt("samples", lambda: _samples(model, held)),
         "surprisal": score and score["passages"],
         "tokenizer": attempt("tokenizer", lambda: _tokenizer(model, held)),
@@ -155,7 +155,7 @@ def _point(line: dict[str, Any], unit: str, value: float) -> dict[str, float]:
     return {"step": line["step"], unit: line[unit], "seconds": training_seconds(line), "value": value}
 
 
-def _price(lines: Sequence[dict[str, Any]], unit: str) -> Facts:
+def _cost(lines: Sequence[dict[str, Any]], unit: str) -> Facts:
     if not lines:
         raise ValueError("the run has no record of its training (metrics.jsonl), so its cost is not known")
     last = lines[-1]

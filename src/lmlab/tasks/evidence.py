@@ -13,7 +13,7 @@ from typing import Any
 from lmlab.data.readers.examples import Example
 from lmlab.metrics.calibration import expected_calibration_error, reliability_curve
 from lmlab.pages.evidence import Calibration, Confusion, Evidence, Mistake, Word
-from lmlab.pages.plots import Bin
+from lmlab.pages.figures import Bin
 
 MOST_CLASSES = 20
 """Classes of a confusion matrix; with more, the most frequent confusions are listed."""

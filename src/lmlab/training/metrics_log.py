@@ -63,27 +63,27 @@ class MetricsLog:
             progress.gradient = self.check_finite(float(result.gradient), "gradient", step=number)
             for name in weights:
                 if name != main:
-                    self._add_measure(term_name(name, weights), sums[name], result.counts[name])
+                    self._add_metric(term_name(name, weights), sums[name], result.counts[name])
             watched = self.world.totals({name: float(value) for name, (value, _) in result.watched.items()})
             counts = self.world.totals({name: count for name, (_, count) in result.watched.items()})
             for name, value in watched.items():
-                self._add_measure(name, value, counts[name])
+                self._add_metric(name, value, counts[name])
         self.unread.clear()
 
-    def _add_measure(self, name: str, value: float, count: int) -> None:
-        total, number = self.progress.measures.get(name, (0.0, 0))
-        self.progress.measures[name] = (total + value, number + count)
+    def _add_metric(self, name: str, value: float, count: int) -> None:
+        total, number = self.progress.metric_sums.get(name, (0.0, 0))
+        self.progress.metric_sums[name] = (total + value, number + count)
 
     def log_training(self, rate: float) -> None:
         """Write a line with the means over the steps since the last line."""
         self.read()
         progress = self.progress
         mean = progress.loss_sum / max(1, progress.loss_count)
-        measures = {name: total / max(1, count) for name, (total, count) in progress.measures.items()}
-        nats = measures.get("nats", mean)  # the plain loss, if training minimises a smoothed one
-        progress.loss_sum, progress.loss_count, progress.measures = 0.0, 0, {}
+        metrics = {name: total / max(1, count) for name, (total, count) in progress.metric_sums.items()}
+        nats = metrics.get("nats", mean)  # the plain loss, if training minimises a smoothed one
+        progress.loss_sum, progress.loss_count, progress.metric_sums = 0.0, 0, {}
         bits = None if self.bytes_per_token is None else bits_per_byte(nats, self.bytes_per_token[0])
-        self._write({"loss": mean, "bits_per_byte": bits, **measures, "rate": rate, "gradient": progress.gradient})
+        self._write({"loss": mean, "bits_per_byte": bits, **metrics, "rate": rate, "gradient": progress.gradient})
 
     def log_validation(self, found: Evaluation, *, better: bool) -> None:
         """Write a line with the result of a validation."""

@@ -6,6 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, model_validator
 
+RENAMED = {"measures": "metric_sums", "best_measures": "best_metrics"}
+"""Old names of fields in `progress.json`, and what they are called now."""
+
 
 class TrainingProgress(BaseModel):
     """How far a training run is: written with each checkpoint as `progress.json`, and read back on resuming."""
@@ -19,13 +22,13 @@ class TrainingProgress(BaseModel):
     energy_method: str = ""
     loss_sum: float = 0.0  # nats since the last line of metrics
     loss_count: int = 0
-    measures: dict[str, tuple[float, int]] = {}  # sums and counts since then
+    metric_sums: dict[str, tuple[float, int]] = {}  # with their counts, since then
     gradient: float = 0.0  # norm, at the last step
     evaluations: int = 0  # validations that were due, including those left out to save time (budget in time)
     evaluation_batches: dict[str, int] = {}  # read in each, by language, if a budget in time limits them
     validation_seconds: tuple[float, float] = (0.0, 0.0)  # of all validations so far, and of the last one
     best: float | None = None  # nats per prediction on validation text, of the best weights
-    best_measures: dict[str, float] = {}
+    best_metrics: dict[str, float] = {}
     best_bits: float | None = None  # per byte, if the loss is the likelihood of the text
     best_step: int = 0
     losses: list[float] = []  # of all validations, if they decide when averaging begins
@@ -45,8 +48,10 @@ class TrainingProgress(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _upgrade(cls, values: Any) -> Any:
-        """Checkpoints before 0.3 count tokens alone."""
-        if isinstance(values, dict) and "tokens" in values:
-            values = {**values, "units": {"tokens": values["tokens"]}}
-            del values["tokens"]
+        """Checkpoints before 0.3 count only tokens; before 0.6, metrics were called measures."""
+        if not isinstance(values, dict):
+            return values
+        values = {RENAMED.get(name, name): value for name, value in values.items()}
+        if "tokens" in values:
+            values["units"] = {"tokens": values.pop("tokens")}
         return values

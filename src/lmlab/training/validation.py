@@ -60,9 +60,9 @@ class Validation:
         if self.time_limited:
             progress.evaluation_batches = dict(found.batches)
         progress.valid = self.metrics.check_finite(found.loss, "validation loss")
-        better = found.improves(progress.best, progress.best_measures, watch=self.config.watch)
+        better = found.improves(progress.best, progress.best_metrics, watch=self.config.watch)
         if better:
-            progress.best, progress.best_measures, progress.best_step = found.loss, dict(found.values), progress.step
+            progress.best, progress.best_metrics, progress.best_step = found.loss, dict(found.values), progress.step
             progress.best_bits = self.metrics.bits_of(found)
             progress.stale = progress.plateau_stale = 0
             if self.checkpointer is not None:

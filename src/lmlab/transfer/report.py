@@ -11,7 +11,7 @@ from typing import Any
 from lmlab.pages.evidence import Evidence
 from lmlab.pages.headline import Cost, LayerMix, StudyFacts
 from lmlab.pages.scores import Score, ScoreRow, clamp, format_learner
-from lmlab.pages.transfer import make_page
+from lmlab.pages.study import make_page
 from lmlab.runs.storage import write_bytes
 from lmlab.tasks import load_task
 from lmlab.transfer.commands import use_commands

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,7 +76,7 @@ class Study(Config):
     def _repr_html_(self) -> str:
         """In a notebook: the table of scores."""
         from lmlab.pages.scores import Score, format_interval, format_learner, format_metric, format_score
-        from lmlab.pages.views import Table, to_html_table
+        from lmlab.pages.views import Table, show_table
 
         cells = []
         for row in self.table:
@@ -85,9 +84,8 @@ class Study(Config):
             interval = format_interval(Score(found.value, found.low, found.high)) or "–"
             cells.append((format_learner(row), row.examples, format_score(found.value), interval))
         columns = ("model and method", "examples", f"{format_metric(self.metric)} (times 100)", "95% interval")
-        table = to_html_table(Table(columns, cells, ("", ",d", "", "")))
         title = f"{self.task}: {self.data}, {self.counts.get('train', 0):,} examples for training"
-        return f"<div class='lmlab-view'><b>{escape(title)}</b>{table}</div>"
+        return show_table(title, Table(columns, cells, ("", ",d", "", "")))
 
 
 def read_study(folder: Path) -> Study:

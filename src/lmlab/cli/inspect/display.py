@@ -58,7 +58,7 @@ def show(view: Viewed, *, output: Path | None, json_: bool, about: str = "") -> 
     found, console = view.table(), Console(highlight=False)
     console.print(Text(view.lead(), style="bold"))
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    rows = [found.told(row) for row in found.rows[:MOST_LINES]]
+    rows = [found.format_row(row) for row in found.rows[:MOST_LINES]]
     widths = fit(found, rows, room=console.width)
     for name, how, width in zip(found.columns, found.formats, widths, strict=True):
         grid.add_column(Text(name), justify="right" if how else "left", overflow="fold", width=width)

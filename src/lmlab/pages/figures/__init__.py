@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from markupsafe import Markup
 
-from lmlab.pages.figures.charts import Agreement, Bin, Chart, Lines, Point, Reliability, Series, pareto_front
+from lmlab.pages.figures.axes import Agreement, Bin, Lines, Reliability
+from lmlab.pages.figures.charts import Chart, Point, Series, pareto_front
 from lmlab.pages.figures.marks import Bar, Bars, ColouredText, Dot, Heatmap, Scatter, draw_circles
 from lmlab.pages.figures.svg import PALETTE, standalone
 

@@ -72,9 +72,9 @@ class Heatmap:
         for number, (row, values) in enumerate(zip(self.rows, self.values, strict=True)):
             y = top + cell * number
             parts.append(label(left - 6, y + cell / 2 + 4, cut(row), anchor="end"))
-            for place, value in enumerate(values):
-                says = tooltip(f"{row} → {self.columns[place]}: {format(value, self.unit)}")
-                box = {"x": left + cell * place, "y": y, "width": cell - 1, "height": cell - 1, "rx": 3}
+            for column, value in enumerate(values):
+                says = tooltip(f"{row} → {self.columns[column]}: {format(value, self.unit)}")
+                box = {"x": left + cell * column, "y": y, "width": cell - 1, "height": cell - 1, "rx": 3}
                 colour = {"fill": ABOVE if value >= 0 else BELOW, "fill_opacity": f"{strength(value, most):.3f}"}
                 parts.append(element("rect", says, **box, **colour, stroke=ABOVE, stroke_opacity=".12"))
         width = left + cell * len(self.columns) + 0.65 * rise + 8
@@ -153,25 +153,25 @@ class Bars:
         if self.line is not None:
             at = x(self.line)
             parts.append(element("line", x1=at, x2=at, y1=2, y2=foot, style=f"stroke:{SOFT}", stroke_dasharray="3 4"))
-        place = left
+        end = left
         for name, colour in self.colours.items():
-            parts += [_ring(place + 5, foot + 12, colour), label(place + 14, foot + 16, name, fill=SOFT)]
-            place += 28 + LETTER * len(name)
-        return drawing(parts, width=max(left + wide + 70, place), height=foot + 24, title=self.title)
+            parts += [_ring(end + 5, foot + 12, colour), label(end + 14, foot + 16, name, fill=SOFT)]
+            end += 28 + LETTER * len(name)
+        return drawing(parts, width=max(left + wide + 70, end), height=foot + 24, title=self.title)
 
     def _describe(self, bar: Bar) -> str:
-        told = f"{bar.name}: {format(bar.value, self.unit)}"
+        text = f"{bar.name}: {format(bar.value, self.unit)}"
         if bar.low is not None and bar.high is not None:
-            told += f", 95% interval {format(bar.low, self.unit)} to {format(bar.high, self.unit)}"
-        return told
+            text += f", 95% interval {format(bar.low, self.unit)} to {format(bar.high, self.unit)}"
+        return text
 
     def draw(self, axes: Any) -> None:
-        places = range(len(self.bars))
-        axes.barh(places, [bar.value for bar in self.bars], color=ABOVE, alpha=0.75)
-        for place, bar in zip(places, self.bars, strict=True):
+        positions = range(len(self.bars))
+        axes.barh(positions, [bar.value for bar in self.bars], color=ABOVE, alpha=0.75)
+        for position, bar in zip(positions, self.bars, strict=True):
             if bar.low is not None and bar.high is not None:
-                axes.plot([bar.low, bar.high], [place, place], color="black", linewidth=1)
-        axes.set_yticks(places, [cut(bar.name, 40) for bar in self.bars])
+                axes.plot([bar.low, bar.high], [position, position], color="black", linewidth=1)
+        axes.set_yticks(positions, [cut(bar.name, 40) for bar in self.bars])
         axes.invert_yaxis()
         axes.set_xlim(*self.range)
         if self.line is not None:
@@ -287,17 +287,17 @@ def draw_circles(rounds: Sequence[Sequence[int]], points: Sequence[float]) -> st
             (cx, cy), (at_x, at_y) = (_around((x, y), r, math.radians(degrees)) for r in (RADIUS, RADIUS + 13))
             parts.append(element("circle", cx=cx, cy=cy, r="4.5", style=f"fill:{INK}"))
             parts.append(label(at_x, at_y + 4, name, anchor="middle"))
-        places = [round(degrees / 360 * len(buckets)) % len(buckets) for degrees in points]
-        same = len({buckets[place] for place in places}) == 1
-        told = f"round {number + 1}: {'same bucket' if same else 'different buckets'}"
-        parts.append(label(x, ROOM + 2, told, anchor="middle"))
+        positions = [round(degrees / 360 * len(buckets)) % len(buckets) for degrees in points]
+        same = len({buckets[position] for position in positions}) == 1
+        text = f"round {number + 1}: {'same bucket' if same else 'different buckets'}"
+        parts.append(label(x, ROOM + 2, text, anchor="middle"))
     title = f"{len(rounds)} rounds of hashing"
     return standalone(drawing(parts, width=ROOM * len(rounds), height=ROOM + 30, title=title))
 
 
 def _runs(buckets: Sequence[int]) -> list[tuple[int, int]]:
     """Where neighbouring directions share a bucket: the first, and the one after the last."""
-    cuts = [place for place in range(len(buckets)) if buckets[place] != buckets[place - 1]]
+    cuts = [each for each in range(len(buckets)) if buckets[each] != buckets[each - 1]]
     if not cuts:
         return [(0, len(buckets))]
     return [(a, b) for a, b in zip(cuts, [*cuts[1:], cuts[0] + len(buckets)], strict=True)]
@@ -309,7 +309,7 @@ def _around(centre: tuple[float, float], radius: float, angle: float) -> tuple[f
 
 def _sector(centre: tuple[float, float], start: int, end: int, *, steps: int, bucket: int) -> list[Markup]:
     """From half a step before its first direction to half a step after its last."""
-    a, b = ((place - 0.5) * 2 * math.pi / steps for place in (start, end))
+    a, b = ((each - 0.5) * 2 * math.pi / steps for each in (start, end))
     first, last = ("{:.2f} {:.2f}".format(*_around(centre, RADIUS, angle)) for angle in (a, b))
     d = f"M{centre[0]} {centre[1]}L{first}A{RADIUS} {RADIUS} 0 {int(b - a > math.pi)} 0 {last}Z"
     x, y = _around(centre, 0.6 * RADIUS, (a + b) / 2)

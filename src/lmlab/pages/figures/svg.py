@@ -6,9 +6,8 @@ notebook, and `standalone` turns it into a file for a paper.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from markupsafe import Markup
 
@@ -38,7 +37,7 @@ def _number(value: float) -> str:
 
 
 def label(x: float, y: float, content: str, *, anchor: str = "start", fill: str = INK, turn: int = 0) -> Markup:
-    """Text at a place; spaces in `content` stay as they are."""
+    """Text at a position."""
     return element(
         "text",
         content,
@@ -56,7 +55,7 @@ def tooltip(content: str) -> Markup:
 
 
 def path(points: Iterable[tuple[float, float]]) -> str:
-    """Places, for the attribute `points` of a polyline."""
+    """Positions, for the attribute `points` of a polyline."""
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
@@ -101,32 +100,3 @@ def cut(text: str, longest: int = 24) -> str:
 def widest(names: Iterable[str], longest: int = 24) -> float:
     """The width in pixels of the longest of some labels."""
     return LETTER * max((len(cut(name, longest)) for name in names), default=1)
-
-
-def spread(places: Sequence[float], *, apart: float) -> list[float]:
-    """Rising places, moved as little as possible until they are `apart`: those that collide gather round their mean."""
-    groups: list[list[float]] = []  # each: the sum of the places that its first member would like, and its members
-    for number in places:
-        groups.append([number, 1])
-        while len(groups) > 1:
-            (above, many), (below, few) = groups[-2], groups[-1]
-            if above / many + many * apart <= below / few:
-                break
-            groups[-2:] = [[above + below - few * many * apart, many + few]]
-    return [total / many + i * apart for total, many in groups for i in range(int(many))]
-
-
-def linear_ticks(low: float, high: float) -> list[float]:
-    """Four to ten round values between two."""
-    step = 10 ** math.floor(math.log10((high - low) / 4))
-    step *= next(factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= 8)
-    first = math.ceil(low / step - 1e-9)
-    return [round(step * i, 10) for i in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Powers of ten between two values, with twos and fives where they are few."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    few = math.log10(high / low) < 2.2
-    every = [factor * 10.0**power for power in powers for factor in ((1, 2, 5) if few else (1,))]
-    return [value for value in every if low * 0.999 <= value <= high * 1.001]
