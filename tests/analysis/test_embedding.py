@@ -244,9 +244,9 @@ def test_other_nets_begin_with_the_embeddings_and_end_with_what_they_predict_fro
     tokens = torch.tensor([row])
     with torch.no_grad():
         last = model(tokens).hidden[0, 1:]
-        if kind in ("gpt", "attention-lm"):
+        if kind == "gpt":
             first = model.embed(tokens, 0)[0, 1:]
-        else:
+        else:  # attention-lm has no positions by default
             first = model.embedding(tokens)[0, 1:] * (12**0.5 if kind == "transformer-xl" else 1)
     np.testing.assert_allclose(lm.embed(TEXTS[0])[0].vectors, last.numpy(), atol=1e-5)
     np.testing.assert_allclose(lm.embed(TEXTS[0], layers=layers - 1)[0].vectors, last.numpy(), atol=1e-5)
