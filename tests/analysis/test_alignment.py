@@ -28,12 +28,12 @@ def by_hand(model, source, target, layer):
     """softmax(QKᵀ/√d) [H, T, S] of one decoder block, from what goes into it."""
     (row,), (text,) = model.translator.source_rows([source]), model.translator.target_rows([target])
     block, seen = model.model.decoder.blocks[layer].cross_attention, {}
-    hook = block.register_forward_hook(lambda module, inputs, output: seen.update(y=inputs[0], encoded=inputs[1]))
+    hook = block.register_forward_hook(lambda module, inputs, output: seen.update(y=inputs[0], known=inputs[1]))
     model.model(torch.tensor([text[:-1]]), source=torch.tensor([row]))
     hook.remove()
     heads, width = block.heads, block.head_width
     queries = block.query(seen["y"])[0].view(-1, heads, width)
-    keys = block.remember(*seen["encoded"])[0, :, 0]  # [H, S, d]
+    keys = block.remember(*seen["known"])[0, :, 0]  # [H, S, d]
     return torch.stack([(queries[:, h] @ keys[h].T / math.sqrt(width)).softmax(-1) for h in range(heads)])
 
 
