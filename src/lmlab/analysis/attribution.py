@@ -56,7 +56,7 @@ class Attribution(Viewed):
         return f"“{_word(self.target)}” has a probability of {self.probability:.2%}; {told}."
 
     def notes(self) -> list[str]:
-        return ["gradient × input: to first order only; tokens that share what they say share the credit by chance"]
+        return ["gradient × input: to first order only. Credit between redundant tokens is arbitrary."]
 
     def table(self) -> Table:
         rows = [(i, token, value) for i, (token, value) in enumerate(zip(self.tokens, self.values, strict=True))]
