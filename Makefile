@@ -2,13 +2,13 @@
 # make test   run the tests
 # make test-portable  those that compute, with each instruction set of this CPU, one thread and two, without data
 # make test-browser   the studio in a real browser (installs Debian's chromium where it can)
-# make check  lint, format and types
+# make check  lint, format and types; of the studio's JavaScript too, with its unit tests, if Node.js is installed
 # Each sets up .venv by itself, from pyproject.toml (ranges) and constraints.txt (pins).
 PYTHON ?= python3
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup setup-dev demo browser test test-browser test-portable check format clean
+.PHONY: setup setup-dev demo browser test test-browser test-portable check check-js format clean
 
 setup: .venv/.core
 setup-dev: .venv/.dev
@@ -42,14 +42,20 @@ test-browser: setup-dev browser
 test-portable: setup-dev
 	PYTHON=$(BIN)/python .ci/portable
 
-check: setup-dev
+check: setup-dev check-js
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+check-js:
+	if command -v npm >/dev/null 2>&1; then \
+	  { test -d node_modules || npm install --silent --no-audit --no-fund --no-package-lock; } && npm run --silent check && npm test --silent; \
+	else echo "Node.js is not installed: the JavaScript of the studio is not checked"; fi
+
 format: setup-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	if test -d node_modules; then npm run --silent format; fi
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache dist

@@ -33,7 +33,7 @@ def by_hand(model, source, target, layer):
     hook.remove()
     heads, width = block.heads, block.head_width
     queries = block.query(seen["y"])[0].view(-1, heads, width)
-    keys = seen["known"][0, :, 0]  # [H, S, d]
+    keys = block.remember(*seen["known"])[0, :, 0]  # [H, S, d]
     return torch.stack([(queries[:, h] @ keys[h].T / math.sqrt(width)).softmax(-1) for h in range(heads)])
 
 

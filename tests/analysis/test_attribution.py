@@ -59,7 +59,7 @@ def test_it_is_the_slope_along_each_vector(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [("bert", {}), ("gpt2", {}), ("lstm", {"pool": "concat", "segment": 3}), ("bert", {"how": "mix"}),
+    [("bert", {}), ("gpt2", {}), ("lstm", {"pool": "concat", "segment": 3}), ("bert", {"method": "mix"}),
      ("gpt", {"both_orders": True, "pair": True})],
 )  # fmt: skip
 def test_of_a_classifier_it_is_the_slope_of_the_class(kind: str, settings: dict[str, Any]) -> None:

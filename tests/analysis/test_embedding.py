@@ -244,8 +244,11 @@ def test_other_nets_begin_with_the_embeddings_and_end_with_what_they_predict_fro
     tokens = torch.tensor([row])
     with torch.no_grad():
         last = model(tokens).hidden[0, 1:]
-        if kind in ("gpt", "attention-lm"):
+        if kind == "gpt":
             first = model.embed(tokens, 0)[0, 1:]
+        elif kind == "attention-lm":
+            places = 0 if model.positions is None else model.positions(0, tokens.shape[1])
+            first = (model.embedding(tokens) + places)[0, 1:]
         else:
             first = model.embedding(tokens)[0, 1:] * (12**0.5 if kind == "transformer-xl" else 1)
     np.testing.assert_allclose(lm.embed(TEXTS[0])[0].vectors, last.numpy(), atol=1e-5)

@@ -1,4 +1,4 @@
-"""Errors off the beaten track: loops, drops and inventions by hand, and both kinds of model."""
+"""Errors on unusual input: loops, drops and inventions by hand, and both kinds of model."""
 
 from __future__ import annotations
 

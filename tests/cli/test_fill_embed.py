@@ -136,7 +136,7 @@ def test_electra_says_who_fills(runs: Path) -> None:
 
 
 def test_what_fill_refuses(runs: Path) -> None:
-    assert 'write [MASK] where a token is missing, as in "The [MASK]' in refused("fill", runs / "bert", "the cat")
+    assert 'write [MASK] in place of a token, as in "The [MASK]' in refused("fill", runs / "bert", "the cat")
     assert "reads at most 16" in refused("fill", runs / "bert", "[MASK]" + " cat" * 20)
     assert "lmlab next" in refused("fill", runs / "gpt2", "a [MASK]")
     assert "lmlab generate" in refused("fill", runs / "ngram", "a [MASK]")

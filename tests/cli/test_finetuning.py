@@ -6,11 +6,11 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable
-from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from markupsafe import escape
 
 import lmlab
 from lmlab.language_model import load
@@ -520,7 +520,7 @@ def test_the_command_of_a_study_repeats_its_best(place: Place, run_command: Call
         said = run_command(*command, "-o", name)
         assert said.code == 0, said.err
         again = shlex.split(said.out.partition("as a run that can be used: ")[2].partition(" Report:")[0])
-        assert escape(shlex.join(again)) in (tmp_path / name / "report.html").read_text()
+        assert str(escape(shlex.join(again))) in (tmp_path / name / "report.html").read_text()
         assert again[-2:] == ["-o", "runs/best"]
         said = run_command(*again[1:-1], f"best-{name}", "--json")
         assert said.code == 0, said.err

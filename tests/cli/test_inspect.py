@@ -79,7 +79,10 @@ def test_attention(run_command, runs: Path, tmp_path: Path) -> None:
         said = run_command("inspect", "attention", gpt2, "the cat sat", *arguments)
         assert said.code == 0, said.err
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert "looks most from" in run_command("inspect", "attention", gpt2, "the cat sat", "--link", "sat:cat").out
+    assert (
+        "has the largest weight from"
+        in run_command("inspect", "attention", gpt2, "the cat sat", "--link", "sat:cat").out
+    )
 
 
 def test_cells(run_command, runs: Path, tmp_path: Path) -> None:

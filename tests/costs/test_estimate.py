@@ -78,7 +78,7 @@ def forward(model: Any, raw: torch.Tensor, state: Any) -> None:
         model(raw, source=raw)
     elif hasattr(model, "generator"):
         model.generator.output(model.generator(raw).hidden[:, :10])
-        model.discriminator.judge(model(raw).hidden)
+        model.discriminator.discriminator_head(model(raw).hidden)
     elif isinstance(model, EncoderModel):
         model.output(model(raw).hidden[:, :10])
     else:

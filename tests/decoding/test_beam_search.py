@@ -17,7 +17,7 @@ BOUNDARY = 1
 
 
 def every_text(vocabulary: int, tokens: int, boundary: int | None):
-    """All texts that end with the boundary, or reach the greatest length without it."""
+    """All texts that end with the boundary, or reach the length limit without it."""
     for length in range(1, tokens + 1):
         for text in itertools.product(range(vocabulary), repeat=length):
             if boundary is None:
@@ -264,14 +264,14 @@ def test_an_encoder_decoder_is_not_asked_for_more_than_its_positions():
     for prompt, most in ((1, 6), (3, 4)):
         given = torch.full((1, prompt), BOUNDARY)
         beam_search(model, given, tokens=most, beams=2, state=model.begin(torch.tensor([[3]])))
-        with pytest.raises(ValueError, match=f"at most {most} can be written"):
+        with pytest.raises(ValueError, match=f"at most {most} can be generated"):
             beam_search(model, given, tokens=most + 1, beams=2, state=model.begin(torch.tensor([[3]])))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tokens": [3, 4]}, "2 greatest lengths for 1 prompts"),
+        ({"tokens": [3, 4]}, "2 length limits for 1 prompts"),
         ({"tokens": 0}, "tokens = 0"),
         ({"shortest": 6}, "at least 6 and at most 5"),
         ({"no_repeat": -1}, "no_repeat = -1"),

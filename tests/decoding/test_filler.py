@@ -98,9 +98,9 @@ def small() -> LanguageModel:
 @pytest.mark.parametrize("text", ["a[MASK]b[MASK]c", "[MASK][MASK]"])
 def test_joint_filling_finds_what_brute_force_finds(small: LanguageModel, text: str, order: Any) -> None:
     tokenizer = small.tokenizer
-    blanked = encode(text, tokenizer)
+    masked = encode(text, tokenizer)
     every = {
-        filling: chain(small, blanked.tokens, blanked.places, filling, order)
+        filling: chain(small, masked.tokens, masked.positions, filling, order)
         for filling in itertools.product(range(tokenizer.vocabulary), repeat=2)
     }
     best = sorted(every, key=lambda filling: -every[filling])[:6]
@@ -113,8 +113,8 @@ def test_joint_filling_finds_what_brute_force_finds(small: LanguageModel, text: 
 
 def test_independent_filling_is_the_product_of_marginals(small: LanguageModel) -> None:
     tokenizer, text = small.tokenizer, "[MASK]ab[MASK]c[MASK]"
-    blanked = encode(text, tokenizer)
-    scores = scores_at(small, blanked.tokens, blanked.places)
+    masked = encode(text, tokenizer)
+    scores = scores_at(small, masked.tokens, masked.positions)
     every = {
         filling: sum(scores[blank, token].item() for blank, token in enumerate(filling))
         for filling in itertools.product(range(tokenizer.vocabulary), repeat=3)
@@ -123,7 +123,7 @@ def test_independent_filling_is_the_product_of_marginals(small: LanguageModel) -
     found = small.fill(text, top=9).fillings
     assert [filling.tokens for filling in found] == [tuple(map(tokenizer.show, filling)) for filling in best]
     assert [filling.independent for filling in found] == pytest.approx([math.exp(every[f]) for f in best], rel=1e-4)
-    joint = [chain(small, blanked.tokens, blanked.places, filling, "left-to-right") for filling in best]
+    joint = [chain(small, masked.tokens, masked.positions, filling, "left-to-right") for filling in best]
     assert [filling.joint for filling in found] == pytest.approx([math.exp(each) for each in joint], rel=1e-4)
 
 
@@ -257,9 +257,9 @@ def test_the_parts_have_the_tokens_of_the_whole_text(spec: str, text: str) -> No
         blanks = [i for i, span in enumerate(spans) if first < span[1] and end > span[0]]
         expected += [tokenizer.special("mask") for i in blanks if i not in seen] if blanks else [token]
         seen.update(blanks)
-    blanked = encode(text, tokenizer)
-    assert blanked.tokens == [tokenizer.special("cls"), *expected, tokenizer.special("sep")]
-    assert [blanked.tokens[place] for place in blanked.places] == [tokenizer.special("mask")] * (len(parts) - 1)
+    masked = encode(text, tokenizer)
+    assert masked.tokens == [tokenizer.special("cls"), *expected, tokenizer.special("sep")]
+    assert [masked.tokens[place] for place in masked.positions] == [tokenizer.special("mask")] * (len(parts) - 1)
 
 
 def test_a_blank_is_read_as_roberta_reads_it(shared_data: Any) -> None:
@@ -287,7 +287,7 @@ def test_a_blank_may_be_written_in_three_ways(tokenizer: Tokenizer) -> None:
     for made in (tokenizer, Tokenizer(theirs)):
         first, second = encode("the [MASK] sat", made), encode("the <mask> sat", made)
         assert first.tokens == second.tokens
-        assert len(first.places) == 1
+        assert len(first.positions) == 1
     assert Tokenizer(theirs).special("mask") in encode("a [MASK]", Tokenizer(theirs)).tokens
 
 
@@ -337,13 +337,13 @@ def test_the_filled_text_is_the_users_own(spec: str, piece: str, text: str, expe
 @pytest.mark.parametrize(
     ("text", "settings", "message"),
     [
-        ("the cat sat", {}, r"no blank: write \[MASK\] where a token is missing, as in"),
-        ("", {}, "no blank"),
+        ("the cat sat", {}, r"no mask: write \[MASK\] in place of a token, as in"),
+        ("", {}, "no mask"),
         ("the [MASK]", {"top": 0}, "top = 0"),
         ("the [MASK]", {"beams": 0, "jointly": True}, "beams = 0"),
         ("the [MASK]", {"order": "random"}, "allowed: left-to-right, confident"),
-        ("[MASK] the [MASK]", {"order": "2,2"}, "order 2,2 is no permutation of the blanks: name each from 1 to 2"),
-        ("[MASK] the [MASK]", {"order": (1, 2, 3)}, "order 1,2,3 is no permutation of the blanks"),
+        ("[MASK] the [MASK]", {"order": "2,2"}, "order 2,2 is not a permutation of the masks: name each from 1 to 2"),
+        ("[MASK] the [MASK]", {"order": (1, 2, 3)}, "order 1,2,3 is not a permutation of the masks"),
         ("the [MASK] " + "cat " * 50, {}, r"has 54 tokens with \[CLS\] and \[SEP\], .* at most 40: shorten"),
     ],
 )

@@ -133,7 +133,7 @@ def test_a_model_with_positions_refuses_what_is_too_long(tmp_path):
     assert len(model.translate(["a cat sat on the mat ."], tokens=8)) == 1
     with pytest.raises(ValueError, match="source 2 has 8 tokens, and the model reads at most 7"):
         model.translate(["a cat", "the cat sat on the mat and ran"])
-    with pytest.raises(ValueError, match="at most 8 can be written"):
+    with pytest.raises(ValueError, match="at most 8 can be generated"):
         model.translate("a cat", tokens=9)
     with pytest.raises(ValueError, match="target 1 has 8 tokens, and the model writes at most 7"):
         model.translator.score(["a cat"], ["die katze sass auf der matte und lief"])

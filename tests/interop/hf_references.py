@@ -264,7 +264,7 @@ def outputs(reference: Any, model: Any, *, seed: int = 0) -> Iterator[tuple[str,
         "logits": lambda: scores(model, hidden),
     }
     if name == "ElectraForPreTraining":
-        ours["logits"] = lambda: model.main.judge(hidden)
+        ours["logits"] = lambda: model.main.discriminator_head(hidden)
     elif name == "BertForNextSentencePrediction":
         ours["logits"] = lambda: judge_pairs(model, hidden)
     for key, compute in ours.items():

@@ -12,6 +12,8 @@ import torch
 import lmlab
 from chat_models import CONVERSATIONS, END, PLANETS, QUESTION, TEMPLATES, transformers, write_chat_folder
 from lmlab.interop.huggingface import export_run, import_run
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.run import start
 
 
 @pytest.fixture(scope="module", params=["chatml", "llama-2"])
@@ -137,3 +139,12 @@ def test_a_run_without_a_template_says_so(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "chat.json").exists()
     with pytest.raises(ValueError, match="has no chat template, so it continues texts but answers no messages"):
         lmlab.load(tmp_path / "run").chat("Hello!")
+
+
+def test_continued_training_keeps_the_template(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    import_run(write_chat_folder(tmp_path / "hf", "chatml"), run)
+    (tmp_path / "book.txt").write_text("Venus is bright and Mars is dim. " * 200)
+    text = {"data": {"text": str(tmp_path / "book.txt")}, "train": {"budget": "1steps", "batch": 2, "window": 16}}
+    start(make_recipe({**text, "model": {"kind": "llama"}, "origin": str(run)}), tmp_path / "more")
+    assert lmlab.load(tmp_path / "more").chat_template == lmlab.load(run).chat_template

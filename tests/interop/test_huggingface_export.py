@@ -66,7 +66,7 @@ def compute(model: Any, tokens: torch.Tensor, *, theirs: bool) -> torch.Tensor:
         return next(found[key] for key in ("prediction_logits", "logits", "last_hidden_state") if key in found)
     hidden = model(tokens).hidden
     if getattr(model.config, "parts", "") in ("both", "discriminator"):
-        return model.main.judge(hidden)
+        return model.main.discriminator_head(hidden)
     if getattr(model.config, "head", True):
         return model.output.logits(hidden) if model.stateful else scores(model, hidden)
     return judge_pairs(model, hidden) if getattr(model.config, "pairs", False) else hidden

@@ -23,6 +23,7 @@ from lmlab.interop.huggingface import export_run, import_run
 from lmlab.language_model import LanguageModel
 from lmlab.runs.storage import write_manifest
 from lmlab.tokenizers.boundary import prompt_tokens
+from lmlab.transfer.finetune import finetune
 from stories import read_stories, read_vocabulary
 
 PROMPTS = ["The planet Mars", "so does Venus.\n The sun", " round  the é 17", "foo bar <tool>Mars", "a<|endoftext|>b"]
@@ -393,6 +394,22 @@ def test_add_bos_token_beside_a_tokenizer_file_has_no_effect(tmp_path: Path) -> 
     import_run(folder, tmp_path / "run")
     model, theirs = lmlab.load(tmp_path / "run"), transformers.AutoTokenizer.from_pretrained(folder)
     assert prompt_tokens(model.frame, model.text_tokenizer.encode("It was")) == theirs("It was").input_ids
+
+
+@pytest.mark.parametrize("name", ["gpt2, byte-level", "llama, Unigram with <s>"])
+def test_a_task_reads_before_a_text_what_the_model_was_trained_with(name: str, tmp_path: Path) -> None:
+    case, tokenizer = CASES[name], CASES[name].tokenizer()
+    import_run(save(tmp_path / "hf", make_reference(case.family, tokenizer), tokenizer), tmp_path / "run")
+    rows = [f"Venus is bright {number}\t{('yes', 'no')[number % 2]}" for number in range(12)]
+    (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *rows]))
+    settings: dict[str, Any] = {"budget": "1steps", "batch": 2}
+    done = finetune(
+        tmp_path / "run", tmp_path / "data.tsv", output=tmp_path / "new", how="frozen", alone=True, train=settings
+    )
+    task = lmlab.load(done.path).predictor.task
+    (row,) = task.frame.rows([{"a": [5, 6]}])
+    before = [] if case.boundary is None else [tokenizer.convert_tokens_to_ids(case.boundary)]
+    assert row.inputs["tokens"].pieces[:-1] == [*before, 5, 6]
 
 
 def bart_tokenizer() -> Any:

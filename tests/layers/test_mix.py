@@ -31,7 +31,7 @@ def test_dropout_is_on_in_training_alone() -> None:
 def test_the_penalty_is_a_term_of_the_loss() -> None:
     """λ Σ s², once for each step, however many examples it has."""
     tokenizer = train("spelled", ["the film was good bad sad nice a cat and dog on mat\n"])
-    task = toy_task("classification", load_class("elmo"), tokenizer=tokenizer, how="mix", pool="mean", mix_decay=0.3)
+    task = toy_task("classification", load_class("elmo"), tokenizer=tokenizer, method="mix", pool="mean", mix_decay=0.3)
     torch.manual_seed(0)
     model = load_class("elmo")(
         load_class("elmo").Config.model_validate(

@@ -128,16 +128,16 @@ def test_what_looks_like_html_is_text_everywhere(studio: Studio) -> None:
     text = f"{SCRIPT} {HARM} {ANSI} <svg onload=alert(2)>"
     for run in (WEIRD, "demo/gpt2"):
         studio.open("next", run=run, text=text)
-        studio.open("surprise", run=[run, "counts"], text=text)
-        studio.open("surprise", run=[run, "counts"], text=text, show="difference")
+        studio.open("surprisal", run=[run, "counts"], text=text)
+        studio.open("surprisal", run=[run, "counts"], text=text, show="difference")
         studio.open("write", run=run, text=text)
         studio.open("write", run=run, text=text, mode="beams")
         studio.open("cells", run=run, text=text)
-        studio.open("pairs", run=run, pairs=f"{text} a | {text} b")
+        studio.open("minimal-pairs", run=run, pairs=f"{text} a | {text} b")
         studio.open("neighbours", run=run, words=HARM.replace(" ", "")[:60])
         studio.open("errors", run=run, lines=text[:120], provoked=0, tokens=4)
         studio.open("bias", run=run, words="cat", templates=f"{{word}} {HARM} {{group}}")
-    studio.open("blanks", run="bert", text=text, hidden="2")
+    studio.open("fill", run="bert", text=text, hidden="2")
     studio.open("attention", run="bert", text=text, head=0)
     studio.open("translate", run="en-de", text=text)
     studio.open("predict", run="labels", text=text)
@@ -212,7 +212,7 @@ def test_marks_are_reached_by_keys_and_say_their_numbers(studio: Studio) -> None
 
 
 def test_surprise_shows_runs_and_their_difference(studio: Studio) -> None:
-    page = studio.open("surprise", run=["counts", "demo/lstm"], text="The cat sat.")
+    page = studio.open("surprisal", run=["counts", "demo/lstm"], text="The cat sat.")
     assert page.locator("figure").count() == 2
     page.select_option("select[name=show]", "difference")
     assert page.locator("figure figcaption").first.inner_text().startswith("counts minus demo/lstm")
@@ -289,15 +289,15 @@ def test_a_tab_holds_one_stream_of_events(studio: Studio) -> None:
 
 
 def test_words_are_hidden_by_a_click(studio: Studio) -> None:
-    page = studio.open("blanks", run="bert", text="The cat sat on the mat", hidden="")
+    page = studio.open("fill", run="bert", text="The cat sat on the mat", hidden="")
     assert page.locator(".empty").count() == 1
     page.click(".words button:has-text('cat')")
-    studio.settle("blanks")
+    studio.settle("fill")
     page.wait_for_selector("figure")
     page.click(".words button:has-text('mat')")
     page.wait_for_function("() => document.querySelectorAll('figure').length === 2")
     page.check("input[name=jointly]")
-    studio.settle("blanks")
+    studio.settle("fill")
     assert "jointly=1" in page.url
     assert page.locator(".words [aria-pressed=true]").all_inner_texts() == ["cat", "mat"]
     studio.check()
@@ -350,7 +350,7 @@ def test_long_texts_are_shown_as_pixels(studio: Studio) -> None:
 def test_cells_fire_in_a_selection(studio: Studio) -> None:
     page = studio.open("cells", run=WEIRD, text="abc (def) ghi")
     page.evaluate("document.querySelector('textarea[name=text]').setSelectionRange(4, 9)")
-    page.click("[data-do=fire]")
+    page.click("[data-do=spans]")
     page.wait_for_selector("[data-unit]")
     page.locator("[data-unit]").first.click()
     studio.settle("cells")
@@ -397,7 +397,7 @@ def test_a_lecture_goes_by_arrow_keys(studio: Studio) -> None:
     page.keyboard.press("ArrowRight")
     assert "slide=2" in page.url  # in a field, arrows are for the text
     page.keyboard.press("PageDown")
-    studio.settle("surprise")
+    studio.settle("surprisal")
     page.keyboard.press("Escape")
     page.wait_for_selector("#lecture", state="hidden")
     assert "slide" not in page.url
@@ -459,9 +459,9 @@ def test_a_run_is_started_and_stopped(studio: Studio) -> None:
     page = studio.open("train", **wanted)
     assert page.locator("pre.command").inner_text().startswith("lmlab train rnn builtin -o ")
     page.click("[data-do=start]")
-    page.wait_for_selector(".work .pill:has-text('running')")
+    page.wait_for_selector(".job .pill:has-text('running')")
     page.click("[data-do=stop]")
-    page.wait_for_selector(".work .pill:not(.training)")
+    page.wait_for_selector(".job .pill:not(.training)")
     studio.check()
 
 

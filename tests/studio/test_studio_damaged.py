@@ -87,8 +87,8 @@ def test_no_value_in_a_file_of_a_run_is_an_error_of_ours(studio_runs: Path, tmp_
         for key in [None, *list(whole)[:8]]:
             path.write_text(json.dumps(odd if key is None else {**whole, key: odd}))
             os.utime(tmp_path / "labels" / "model.safetensors")  # so that it is loaded again
-            response = client.post("/studio/api/predict", json={"run": "labels", "text": "a good film"})
-            assert response.status_code in (200, 400), response.text
+            response = client.post("/v1/predict", json={"model": "labels", "input": "a good film"})
+            assert response.status_code in (200, 400, 404), response.text
             assert str(tmp_path) not in response.text
 
 
@@ -104,7 +104,7 @@ def test_a_small_zip_that_unpacks_to_gigabytes_is_refused(runs: Path) -> None:
         archive.writestr("a.jsonl", bytes(100 << 20))
     assert (runs / "sets" / "bomb.zip").stat().st_size < 300_000
     for body in ({"runs": ["counts"], "set": "bomb.zip"}, {"runs": ["counts"], "set": "bomb.zip", "limit": 10}):
-        response = client_for(runs).post("/studio/api/pairs", json=body)
+        response = client_for(runs).post("/studio/api/minimal-pairs", json=body)
         assert response.status_code == 400
         assert "bomb.zip unpacks to more than" in response.text or "bomb.zip has more than" in response.text
         assert str(runs) not in response.text
@@ -124,7 +124,7 @@ def test_sets_that_no_view_could_read_are_refused(runs: Path, monkeypatch: pytes
         (folder / "pairs.tsv").symlink_to("/etc/passwd")
     else:
         os.mkfifo(folder / "pairs.tsv")
-    for route in ("pairs", "bias/set"):
+    for route in ("minimal-pairs", "bias/set"):
         response = client_for(runs).post(f"/studio/api/{route}", json={"runs": ["counts"], "set": "set"})
         assert response.status_code == 400, response.text
         assert "too many for a view" in response.text or "is a link or a pipe" in response.text

@@ -30,15 +30,15 @@ def test_every_link_of_the_guide_sets_what_its_view_has() -> None:
     for slide in lecture_of_the_guide().views:
         view, _, query = slide.link.removeprefix("#/").partition("?")
         source = (STATIC / "views" / f"{view}.js").read_text(encoding="utf-8")
-        found = re.search(r"^  defaults: \{(.*)\},$", source, flags=re.MULTILINE)
+        found = re.search(r"^  defaults: \{(.*?)\},$", source, flags=re.MULTILINE | re.DOTALL)
         assert found is not None, view
-        known = set(re.findall(r"(?:^|, )\s*(\w+):", found[1]))
+        known = set(re.findall(r"(?:^|, |\n)\s*(\w+):", found[1]))
         assert set(parse_qs(query)) <= known, slide.link
 
 
 def test_the_guide_explains_every_view_and_the_page_offers_it() -> None:
     guide = (ROOT / "docs/guides/studio.md").read_text(encoding="utf-8")
     shell = (STATIC / "main.js").read_text(encoding="utf-8")
-    offered = dict(re.findall(r'\["(\w+)", "([\w ]+)"\]', shell))
+    offered = dict(re.findall(r'\["([\w-]+)", "([\w ]+)"\]', shell))
     assert set(offered) == {*VIEWS, "lecture"}
     assert [title for name, title in offered.items() if name != "lecture" and f"| {title} |" not in guide] == []

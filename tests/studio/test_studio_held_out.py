@@ -84,7 +84,7 @@ def test_a_recipe_cannot_name_a_file_to_be_read(
     client = TestClient(app, base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
     for route, body in (
         ("senses", {"runs": ["copied"], "word": "secret"}),
-        ("cells/follow", {"run": "copied", "property": "pattern", "pattern": "secret"}),
+        ("cells/property", {"run": "copied", "property": "pattern", "pattern": "secret"}),
     ):
         response = client.post(f"/studio/api/{route}", json=body)
         assert response.status_code == 400, response.text

@@ -17,14 +17,14 @@ import pytest
 from lmlab.analysis.properties import matches
 from lmlab.progress import CancelledError, cancellable, check_cancelled
 from lmlab.serve.errors import APIError, GoneError
-from lmlab.studio.app import API, make_app
+from lmlab.studio.app import API, OLD_ROUTES, make_app
 from lmlab.studio.workers import MOST_WORKING, HeavyRoute, Workers
 from patience import PATIENCE, wait_until
 from studio_process import open_studio
 from studio_texts import KNOWS, TOKEN
 
 ENDLESS = {"run": "counts", "property": "pattern", "pattern": "(a+)+b", "text": "a" * 5000}
-LIGHT = {"/works", "/works/command", "/works/stop"}
+LIGHT = {"/jobs", "/jobs/command", "/jobs/stop", *(f"/{old}" for old in OLD_ROUTES)}
 
 
 def all_routes(app: Any) -> list[Any]:
@@ -40,7 +40,7 @@ def test_every_view_passes_the_limit(tmp_path: Path) -> None:
     guard: Any = make_app(tmp_path, token=TOKEN)
     posts = [route for route in all_routes(guard.app) if "POST" in (getattr(route, "methods", None) or ())]
     views = [route for route in posts if route.path.removeprefix(API) not in LIGHT]
-    assert {"/errors", "/senses", "/cells", "/cells/follow", "/mix", "/bias/set"} <= {
+    assert {"/errors", "/senses", "/cells", "/cells/property", "/layer-mix", "/bias/set"} <= {
         route.path.removeprefix(API) for route in views
     }
     assert [route.path for route in views if not isinstance(route, HeavyRoute)] == []
@@ -199,7 +199,7 @@ def test_health_answers_beside_sixty_endless_patterns(studio_runs: Path) -> None
             return asked
 
         assert ask("POST", f"{API}/next", {"runs": ["counts"], "text": "a"}).getresponse().status == 200  # it is loaded
-        many = [ask("POST", f"{API}/cells/follow", ENDLESS) for _ in range(60)]
+        many = [ask("POST", f"{API}/cells/property", ENDLESS) for _ in range(60)]
         wait_until(lambda: len(children(studio.process.pid)) == MOST_WORKING)
         statuses, most = [], 0
         for _ in range(20):

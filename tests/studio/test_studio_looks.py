@@ -23,10 +23,9 @@ from lmlab.analysis.neighbours import find_neighbours
 from lmlab.analysis.pair_sets import read_pairs
 from lmlab.analysis.view import plain
 from lmlab.runs.checkpoint import read_heads
-from lmlab.studio.cells import fire_in
 from lmlab.studio.lecture import Lecture, read_lecture
-from lmlab.studio.probes import parse_tagged
-from lmlab.studio.senses import parse_lines
+from lmlab.studio.views.cells import units_in_spans
+from lmlab.studio.views.vectors import parse_lines, parse_tagged
 from studio_texts import WEIRD
 
 GENDERS = ("female", "male")
@@ -52,7 +51,7 @@ def test_a_unit_over_a_text_is_that_of_the_analysis(client: Any, studio_runs: Pa
     expected = next(values for each, values in read.activations.items() if each.layer == 0)[:, 3]
     assert [value for _, value in found["cell"]["pieces"]] == pytest.approx(expected.tolist(), abs=1e-6)
     assert "".join(piece for piece, _ in found["cell"]["pieces"]) == TEXT
-    assert found["shown"]["figures"][0]["kind"] == "ColouredText"
+    assert found["analysis"]["figures"][0]["kind"] == "ColouredText"
 
 
 def test_a_unit_that_is_on_in_the_selection_is_found() -> None:
@@ -61,41 +60,41 @@ def test_a_unit_that_is_on_in_the_selection_is_found() -> None:
     values[:, 4] = [0, 0, 0, 5, 6, 7, 0, 0, 0, 0]
     values[:, 1] = -values[:, 4]
     read = Read("abcdefghij", list("abcdefghij"), offsets, {Part(0, "cell", "x"): values})
-    best = fire_in(read, [(3, 6)], top=2)
+    best = units_in_spans(read, [(3, 6)], top=2)
     assert {(each.unit, each.area) for each in best} == {(4, 1.0), (1, 0.0)}
     with pytest.raises(ValueError, match="some tokens inside"):
-        fire_in(read, [(0, 10)], top=2)
+        units_in_spans(read, [(0, 10)], top=2)
 
 
 def test_the_selection_is_counted_in_characters(client: Any) -> None:
     text = "💡 light and dark"
-    found = ask(client, "cells/fire", run=WEIRD, text=text, spans=[[0, 1]], top=3)["cells"]
+    found = ask(client, "cells/spans", run=WEIRD, text=text, spans=[[0, 1]], top=3)["cells"]
     assert len(found) == 3
     assert all(0 <= each["area"] <= 1 for each in found)
 
 
 def test_units_that_follow_a_pattern_are_judged_on_held_out_text(client: Any) -> None:
     text = "".join(f"word {n} (see {n}) and more text here. " for n in range(60))
-    found = ask(client, "cells/follow", run=WEIRD, property="pattern", pattern=r"\(.*?\)", text=text)
+    found = ask(client, "cells/property", run=WEIRD, property="pattern", pattern=r"\(.*?\)", text=text)
     searched = [each["searched"] for each in found["cells"]]
     assert searched == sorted(searched, reverse=True)  # what judges has no part in the order
-    assert {figure["kind"] for figure in found["shown"]["figures"]} == {"ColouredText", "Bars"}
+    assert {figure["kind"] for figure in found["analysis"]["figures"]} == {"ColouredText", "Bars"}
 
 
 def test_senses_are_drawn_for_each_run(client: Any) -> None:
     lines = "\n".join(f"{'river' if n % 2 else 'money'} | the bank number {n} is here" for n in range(6))
     found = ask(client, "senses", runs=["bert", "demo/gpt2"], word="bank", lines=lines, layer=1)["runs"]
     for run in found:
-        dots = run["shown"]["figures"][0]["dots"]
+        dots = run["analysis"]["figures"][0]["dots"]
         assert [dot["group"] for dot in dots] == ["money", "river"] * 3
         assert run["layer"] == 1
     assert parse_lines("the bank\nx | a bank | y", "bank")[0].sense == ""
 
 
 def test_tokens_that_speak_for_a_prediction_are_shown(client: Any, studio_runs: Path) -> None:
-    found = ask(client, "why", runs=["demo/lstm", "demo/gpt2"], text="The cat sat", target=" on")["runs"]
+    found = ask(client, "attribution", runs=["demo/lstm", "demo/gpt2"], text="The cat sat", target=" on")["runs"]
     expected = attribute(lmlab.load(studio_runs / "demo/gpt2"), "The cat sat", prediction=" on")
-    assert found[1]["shown"]["rows"] == [pytest.approx(list(row)) for row in plain(list(expected.table().rows))]
+    assert found[1]["analysis"]["rows"] == [pytest.approx(list(row)) for row in plain(list(expected.table().rows))]
 
 
 def test_a_learnt_mix_is_shown(client_of: Callable[..., Any], studio_runs: Path) -> None:
@@ -107,7 +106,7 @@ def test_a_learnt_mix_is_shown(client_of: Callable[..., Any], studio_runs: Path)
         (run / "task.json").write_text(json.dumps({**task, "how": "mix"}))
         heads = {**read_heads(run), "mix.scores": torch.tensor([0.0, 1.0, 2.0]), "mix.gamma": torch.tensor(1.0)}
         save_file(heads, run / "head.safetensors")
-        (found,) = ask(client_of(), "mix", runs=["mixed"])["mixes"]
+        (found,) = ask(client_of(), "layer-mix", runs=["mixed"])["mixes"]
         assert found["shares"] == pytest.approx(torch.tensor([0.0, 1.0, 2.0]).softmax(0).tolist())
     finally:
         shutil.rmtree(run)
@@ -127,7 +126,9 @@ def test_probes_read_tags_from_every_layer(client: Any, studio_runs: Path) -> No
 @pytest.mark.parametrize("region", ["full", "critical"])
 def test_pairs_are_judged_by_the_score(client: Any, studio_runs: Path, region: str) -> None:
     good, bad = "The cat sat on the mat.", "The cat sit on the mat."
-    (found,) = ask(client, "pairs", runs=["demo/gpt2"], pairs=f"{good} | {bad}\n\n{bad}\t{good}", region=region)["runs"]
+    (found,) = ask(
+        client, "minimal-pairs", runs=["demo/gpt2"], pairs=f"{good} | {bad}\n\n{bad}\t{good}", region=region
+    )["runs"]
     model = lmlab.load(studio_runs / "demo/gpt2")
     first, second = found["judged"]
     assert found["accuracy"] == 0.5
@@ -151,12 +152,12 @@ def test_ready_sets_are_those_that_were_given_or_lie_beside_the_runs(
         (beside / "way-out.tsv").symlink_to(tmp_path / "secret.tsv")
         client = client_of(data=[given])
         assert client.get("/studio/api/sets").json()["sets"] == ["broken.tsv", "own.tsv", "given.tsv"]
-        (found,) = ask(client, "pairs", runs=["demo/lstm"], set="given.tsv", limit=4)["runs"]
+        (found,) = ask(client, "minimal-pairs", runs=["demo/lstm"], set="given.tsv", limit=4)["runs"]
         expected = judge(lmlab.load(studio_runs / "demo/lstm"), read_pairs(given).first(4))
         assert [each["good"] for each in found["judged"]] == [f"The cat {n} sat." for n in range(4)]
         assert found["accuracy"] == expected.accuracy.value
         for name in ("way-out.tsv", "../secret.tsv", "broken.tsv"):
-            response = client.post("/studio/api/pairs", json={"runs": ["counts"], "set": name})
+            response = client.post("/studio/api/minimal-pairs", json={"runs": ["counts"], "set": name})
             assert response.status_code == 400
             assert str(tmp_path) not in response.text
             assert str(studio_runs) not in response.text
@@ -172,9 +173,11 @@ def test_bias_by_templates_is_that_of_the_analysis(client: Any, studio_runs: Pat
     (found,) = ask(client, "bias/templates", runs=[run], words=["cat", "dog"], **asked)["runs"]
     templates = check_templates({**asked, "words": {"word": ["cat", "dog"]}}, where="here")
     expected = measure_bias(lmlab.load(studio_runs / run), templates)
-    assert [row[0] for row in found["shown"]["rows"]] == [each.word for each in expected.words]
-    assert [row[1] for row in found["shown"]["rows"]] == pytest.approx([each.odds for each in expected.words], abs=1e-4)
-    assert found["shown"]["notes"][0] == LIMITS
+    assert [row[0] for row in found["analysis"]["rows"]] == [each.word for each in expected.words]
+    assert [row[1] for row in found["analysis"]["rows"]] == pytest.approx(
+        [each.odds for each in expected.words], abs=1e-4
+    )
+    assert found["analysis"]["notes"][0] == LIMITS
 
 
 def test_bias_by_ready_sets_stands_beside_what_was_published(client_of: Callable[..., Any], tmp_path: Path) -> None:
@@ -189,12 +192,12 @@ def test_bias_by_ready_sets_stands_beside_what_was_published(client_of: Callable
     (folder / "all_sentences.tsv").write_text("\n".join(["sentid\tsentence", *sentences]) + "\n")
     client = client_of(data=[tmp_path / "crows.csv", folder])
     (crows,) = ask(client, "bias/set", runs=["bert"], set="crows.csv", limit=10)["runs"]
-    rows = {row[0]: row[1] for row in crows["shown"]["rows"]}
+    rows = {row[0]: row[1] for row in crows["analysis"]["rows"]}
     assert (rows["published: BERT base"], rows["published: RoBERTa large"]) == (0.605, 0.641)
     assert rows["published: ALBERT xxlarge"] == 0.67
-    assert crows["shown"]["rows"][0][4] == 10
+    assert crows["analysis"]["rows"][0][4] == 10
     (wino,) = ask(client, "bias/set", runs=["counts"], set="winogender")["runs"]
-    assert {row[0]: row[4] for row in wino["shown"]["rows"]} == {"cook": 40.0, "guard": 22.5}
+    assert {row[0]: row[4] for row in wino["analysis"]["rows"]} == {"cook": 40.0, "guard": 22.5}
 
 
 def test_translations_are_weighed(client: Any, studio_runs: Path) -> None:
@@ -202,7 +205,7 @@ def test_translations_are_weighed(client: Any, studio_runs: Path) -> None:
     (found,) = ask(client, "bias/translations", runs=["en-de"], source="somebody saw day 3", targets=targets)["runs"]
     model = lmlab.load(studio_runs / "en-de")
     expected = weigh_translations(model, "somebody saw day 3", targets)
-    assert [row[0] for row in found["shown"]["rows"]] == [each.target for each in expected.targets]
+    assert [row[0] for row in found["analysis"]["rows"]] == [each.target for each in expected.targets]
 
 
 @pytest.mark.parametrize("run", ["en-de", "demo/lstm"])
@@ -217,9 +220,9 @@ def test_errors_off_the_beaten_track_are_told(client: Any, studio_runs: Path, ru
 def test_neighbours_are_found_run_by_run(client: Any, studio_runs: Path) -> None:
     found = ask(client, "neighbours", runs=["demo/gpt2", "counts", WEIRD], words=["cat"], top=3)["runs"]
     expected = find_neighbours(lmlab.load(studio_runs / "demo/gpt2"), "cat", top=3)
-    assert [row[0] for row in found[0]["shown"]["rows"]] == [each.word for each in expected.neighbours]
+    assert [row[0] for row in found[0]["analysis"]["rows"]] == [each.word for each in expected.neighbours]
     assert "no table of token vectors" in found[1]["why_not"]  # the others are shown all the same
-    assert len(found[2]["shown"]["rows"]) == 3
+    assert len(found[2]["analysis"]["rows"]) == 3
 
 
 @pytest.mark.parametrize(
@@ -236,17 +239,17 @@ def test_neighbours_are_found_run_by_run(client: Any, studio_runs: Path) -> None
             "needs {group}",
         ),
         ("bias/translations", {"runs": ["en-de"], "source": "a", "targets": ["b"]}, "two or more"),
-        ("pairs", {"runs": ["counts"], "pairs": "only one sentence"}, "line 1: write a good sentence"),
-        ("pairs", {"runs": ["counts"], "pairs": "a | b\nsame | same"}, "line 2: both sentences are the same"),
+        ("minimal-pairs", {"runs": ["counts"], "pairs": "only one sentence"}, "line 1: write a good sentence"),
+        ("minimal-pairs", {"runs": ["counts"], "pairs": "a | b\nsame | same"}, "line 2: both sentences are the same"),
         ("cells", {"run": "counts", "text": "a"}, "no cells"),
-        ("cells/follow", {"run": WEIRD, "property": "pattern"}, "regular expression"),
-        ("cells/follow", {"run": WEIRD, "property": "pattern", "pattern": "("}, "no regular expression"),
-        ("cells/fire", {"run": WEIRD, "text": "abc", "spans": [[0, 9]]}, "some tokens inside"),
+        ("cells/property", {"run": WEIRD, "property": "pattern"}, "regular expression"),
+        ("cells/property", {"run": WEIRD, "property": "pattern", "pattern": "("}, "no regular expression"),
+        ("cells/spans", {"run": WEIRD, "text": "abc", "spans": [[0, 9]]}, "some tokens inside"),
         ("senses", {"runs": ["bert"], "word": "unheard", "lines": "no such word"}, "at least 3"),
         ("probes", {"run": "bert", "lines": "a b c"}, "line 1: no word has a tag"),
         ("probes", {"run": "bert", "lines": "a/X b/Y"}, "at least 4"),
-        ("mix", {"runs": ["labels"]}, "mix"),
-        ("mix", {"runs": ["bert"]}, "has not learnt a task"),
+        ("layer-mix", {"runs": ["labels"]}, "mix"),
+        ("layer-mix", {"runs": ["bert"]}, "has not learnt a task"),
     ],
 )
 def test_what_cannot_be_looked_at_is_one_line(client: Any, route: str, body: dict[str, Any], told: str) -> None:
@@ -292,5 +295,5 @@ def test_a_slide_knows_the_runs_that_it_names() -> None:
 
 
 def test_tokens_that_speak_for_a_class_are_shown(client: Any, studio_runs: Path) -> None:
-    (found,) = ask(client, "why", runs=["labels"], text="a good film")["runs"]
+    (found,) = ask(client, "attribution", runs=["labels"], text="a good film")["runs"]
     assert found["found"]["target"] == lmlab.load(studio_runs / "labels").classify("a good film").value

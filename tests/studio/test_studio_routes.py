@@ -13,8 +13,9 @@ import pytest
 
 import lmlab
 from lmlab.analysis.attention import read_attention
-from lmlab.studio.curves import Tail, thin, to_point
+from lmlab.studio.app import OLD_ROUTES
 from lmlab.studio.run_store import RunStore
+from lmlab.studio.views.runs import Tail, thin, to_point
 from studio_texts import HARM, WEIRD
 
 TEXT = "The cat number 7 sat"
@@ -49,28 +50,30 @@ def test_a_run_has_its_card_and_its_settings_but_no_path(client: Any, studio_run
     assert str(studio_runs.parent) not in json.dumps(found["settings"])
 
 
-def test_one_run_alone_is_a_shelf(studio_runs: Path) -> None:
+def test_one_run_alone_is_a_run_store(studio_runs: Path) -> None:
     assert list(RunStore(studio_runs / "demo" / "lstm").paths()) == ["lstm"]
 
 
 @pytest.mark.parametrize("run", ["counts", "demo/lstm", "demo/gpt2", WEIRD])
-def test_next_words_are_those_of_the_library(client: Any, studio_runs: Path, run: str) -> None:
+def test_next_tokens_are_those_of_the_library(client: Any, studio_runs: Path, run: str) -> None:
     (found,) = ask(client, "next", runs=[run], text=TEXT, top=5)["runs"]
     expected = lmlab.load(studio_runs / run).next(TEXT, top=5)
     assert [each["probability"] for each in found["tokens"]] == pytest.approx([p for _, p in expected])
     pieces = [each["piece"] for each in found["tokens"]]
     assert [a for a, (b, _) in zip(pieces, expected, strict=True) if a != b] in ([], ["■ end"])
-    assert [each["drawn"] for each in found["tokens"]] == pytest.approx([p for _, p in expected])
+    assert [each["sampled"] for each in found["tokens"]] == pytest.approx([p for _, p in expected])
 
 
-def test_temperature_and_nucleus_shape_what_is_drawn(client: Any) -> None:
+def test_temperature_and_nucleus_change_the_sampled_probabilities(client: Any) -> None:
     (found,) = ask(client, "next", runs=["demo/gpt2"], text=TEXT, top=100, temperature=0.5, top_p=0.15)["runs"]
     tokens = found["tokens"]
     squares = [each["probability"] ** 2 for each in tokens]  # softmax(logits / 0.5) is proportional to p²
-    kept = [each for each in tokens if each["drawn"] > 0]
+    kept = [each for each in tokens if each["sampled"] > 0]
     assert found["kept"] == len(kept) < 100
     total = sum(squares[: len(kept)])
-    assert [each["drawn"] for each in kept] == pytest.approx([each / total for each in squares[: len(kept)]], rel=1e-4)
+    assert [each["sampled"] for each in kept] == pytest.approx(
+        [each / total for each in squares[: len(kept)]], rel=1e-4
+    )
 
 
 def test_what_a_token_adds_is_text(client: Any, studio_runs: Path) -> None:
@@ -83,9 +86,9 @@ def test_what_a_token_adds_is_text(client: Any, studio_runs: Path) -> None:
 
 
 @pytest.mark.parametrize("run", ["counts", "demo/gpt2", "bert", WEIRD])
-def test_surprise_adds_up_to_the_score(client: Any, studio_runs: Path, run: str) -> None:
+def test_surprisal_adds_up_to_the_score(client: Any, studio_runs: Path, run: str) -> None:
     text = "The cat sat.\nOnce  upon a time "
-    (found,) = ask(client, "surprise", runs=[run], text=text)["runs"]
+    (found,) = ask(client, "surprisal", runs=[run], text=text)["runs"]
     score = lmlab.load(studio_runs / run).score(text)
     assert found["bits"] == pytest.approx(score.bits)
     assert sum(each["bits"] for each in found["tokens"]) == pytest.approx(score.bits)
@@ -94,12 +97,12 @@ def test_surprise_adds_up_to_the_score(client: Any, studio_runs: Path, run: str)
 
 
 def test_a_run_that_cannot_is_told_beside_those_that_can(client: Any) -> None:
-    found = ask(client, "why", runs=["counts", "demo/gpt2"], text=TEXT)
+    found = ask(client, "attribution", runs=["counts", "demo/gpt2"], text=TEXT)
     assert [each["run"] for each in found["runs"]] == ["demo/gpt2"]
     (refused,) = found["refused"]
     assert refused["run"] == "counts"
     assert "no gradients" in refused["why"]
-    response = client.post("/studio/api/why", json={"runs": ["counts"], "text": TEXT})
+    response = client.post("/studio/api/attribution", json={"runs": ["counts"], "text": TEXT})
     assert response.status_code == 400
     assert refused["why"] in response.text
 
@@ -127,12 +130,12 @@ def test_a_forced_word_has_the_tokens_that_it_has_there(client: Any, studio_runs
 
 
 @pytest.mark.parametrize("jointly", [False, True])
-def test_blanks_are_filled_as_by_the_library(client: Any, studio_runs: Path, jointly: bool) -> None:
+def test_masks_are_filled_as_by_the_library(client: Any, studio_runs: Path, jointly: bool) -> None:
     text = "The cat [MASK] on the [MASK]."
-    (found,) = ask(client, "blanks", runs=["bert"], text=text, top=3, jointly=jointly)["runs"]
+    found = client.post("/v1/fill", json={"model": "bert", "text": text, "top": 3, "jointly": jointly}).json()
     expected = lmlab.load(studio_runs / "bert").fill(text, top=3, jointly=jointly)
-    assert [each["text"] for each in found["filled"]["fillings"]] == [each.text for each in expected.fillings]
-    assert len(found["filled"]["blanks"]) == 2
+    assert [each["text"] for each in found["fillings"]] == [each.text for each in expected.fillings]
+    assert len(found["blanks"]) == 2
 
 
 def test_a_translation_comes_with_its_alignment(client: Any, studio_runs: Path) -> None:
@@ -144,10 +147,11 @@ def test_a_translation_comes_with_its_alignment(client: Any, studio_runs: Path) 
 
 
 def test_a_fine_tuned_run_predicts(client: Any, studio_runs: Path) -> None:
-    found = ask(client, "predict", run="labels", text="a good film")
+    (found,) = client.post("/v1/predict", json={"model": "labels", "input": "a good film"}).json()["data"]
     expected = lmlab.load(studio_runs / "labels").classify("a good film")
-    assert found["prediction"]["value"] == expected.value
-    assert set(found["prediction"]["scores"]) == {HARM, "bad"}
+    assert found["value"] == expected.value
+    assert set(found["scores"]) == {HARM, "bad"}
+    assert client.get("/studio/api/task", params={"run": "labels"}).json()["kind"] == "classification"
 
 
 @pytest.mark.parametrize(("run", "kind"), [("demo/gpt2", "self"), ("bert", "self"), ("en-de", "cross")])
@@ -180,15 +184,12 @@ def test_a_masked_token_changes_what_is_seen(client: Any, studio_runs: Path) -> 
         ("next", {"runs": [], "text": "a"}, "runs"),
         ("next", {"runs": ["counts"], "temperature": 0}, "temperature"),
         ("next", {"runs": ["counts"], "txt": "a"}, "txt"),
-        ("surprise", {"runs": ["counts"], "text": ""}, "no text to score"),
-        ("blanks", {"runs": ["bert"], "text": "no blank"}, "[MASK]"),
-        ("blanks", {"runs": ["bert"], "text": "[MASK] " * 13}, "at most 12"),
+        ("surprisal", {"runs": ["counts"], "text": ""}, "no text to score"),
         ("search", {"run": "counts", "pins": [[99999]]}, "vocabulary"),
         ("attention", {"run": "demo/lstm", "text": "a"}, "no attention"),
         ("attention", {"run": "bert", "text": "a", "masked": [99]}, "masked = [99]"),
         ("attention/layer", {"run": "bert", "text": "a", "layer": 9}, "layer = 9"),
         ("attention/layer", {"run": "bert", "text": "a", "kind": "cross"}, "no cross attention"),
-        ("predict", {"run": "bert", "text": "a"}, "has not learnt a task"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(client: Any, route: str, body: dict[str, Any], told: str) -> None:
@@ -228,3 +229,21 @@ def test_curves_of_a_run_are_its_metrics(client: Any, studio_runs: Path) -> None
     lines = [json.loads(line) for line in (studio_runs / "demo/gpt2/metrics.jsonl").read_text().splitlines()]
     valid = [line["valid_bits_per_byte"] for line in lines if "valid_bits_per_byte" in line]
     assert [point["valid"] for point in found["points"] if point["valid"] is not None] == valid
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_ROUTES.items())
+def test_routes_that_were_renamed_redirect(client: Any, old: str, new: str) -> None:
+    response = client.post(f"/studio/api/{old}", json={}, follow_redirects=False)
+    assert (response.status_code, response.headers["location"]) == (307, f"/studio/api/{new}")
+
+
+def test_all_tabs_share_one_scan_of_the_folder(studio_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, scans, now = RunStore(studio_runs), list[int](), 100.0
+    about = store.about
+    monkeypatch.setattr(store, "about", lambda: (scans.append(1), about())[1])
+    monkeypatch.setattr("lmlab.studio.run_store.time.monotonic", lambda: now)
+    assert [store.recent() == about() for _ in range(5)] == [True] * 5
+    assert len(scans) == 1
+    now += 1.0
+    store.recent()
+    assert len(scans) == 2

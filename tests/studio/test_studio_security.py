@@ -147,7 +147,7 @@ def test_a_page_of_another_site_is_refused(client: Any, origin: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_everything_needs_the_token(client_of: Callable[..., Any], host: str) -> None:
     client = client_of(host=host, knows={})
-    pages = ("/", "/studio/static/main.js", "/studio/api/runs", "/studio/api/works", "/studio/api/run?run=counts")
+    pages = ("/", "/studio/static/main.js", "/studio/api/runs", "/studio/api/jobs", "/studio/api/run?run=counts")
     for path in (*pages, "/v1/models", "/metrics", "/openapi.json", "/studio/api/curves?run=counts", "/nowhere"):
         assert client.get(path).status_code == 401
         assert client.get(path, headers={"authorization": "Bearer wrong"}).status_code == 401
@@ -196,7 +196,7 @@ def test_a_link_on_another_site_opens_the_page_and_nothing_else(client_of: Calla
     for change in ({"sec-fetch-dest": "iframe"}, {"sec-fetch-mode": "no-cors"}, {"sec-fetch-dest": "image"}):
         assert client.get("/", headers={**LINK, **change}).status_code == 403
     body = {"name": "new"}
-    assert client.post("/studio/api/works", json=body, headers=LINK).status_code == 403
+    assert client.post("/studio/api/jobs", json=body, headers=LINK).status_code == 403
     assert client_of(knows={}).get("/", headers=LINK).status_code == 401
 
 

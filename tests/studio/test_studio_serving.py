@@ -20,7 +20,7 @@ from lmlab.serve.engine import ClosedError
 from lmlab.serve.served import Limits, serve_run
 from lmlab.studio.app import make_app
 from lmlab.studio.run_store import RunStore
-from lmlab.studio.serving import ShelvedRuns
+from lmlab.studio.serving import StoredRuns
 from lmlab.studio.workers import Workers
 from studio_texts import KNOWS, WEIRD
 from tolerances import of_blocks
@@ -41,7 +41,7 @@ def complete(client: Any, **body: Any) -> Any:
 
 def test_every_run_with_weights_is_listed_and_none_is_loaded(studio_runs: Path) -> None:
     run_store = RunStore(studio_runs)
-    runs = ShelvedRuns(run_store=run_store, limits=Limits())
+    runs = StoredRuns(run_store=run_store, limits=Limits())
     cards = {card["id"]: card for card in runs.cards()}
     assert set(cards) == set(run_store.paths())
     assert runs.served == {}
@@ -129,7 +129,7 @@ def test_the_same_guard_stands_before_it(client_of: Callable[..., Any]) -> None:
 def test_engines_go_with_their_models(studio_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lmlab.studio.run_store, "MOST_OPEN", 1)
     run_store = RunStore(studio_runs)
-    runs = ShelvedRuns(run_store=run_store, limits=Limits())
+    runs = StoredRuns(run_store=run_store, limits=Limits())
     first = runs.find("counts")
     assert runs.find("counts") is first
     with run_store.using("counts") as model:
@@ -144,7 +144,7 @@ def test_engines_go_with_their_models(studio_runs: Path, monkeypatch: pytest.Mon
 
 
 def test_an_engine_that_was_made_for_newer_weights_goes_on(studio_runs: Path) -> None:
-    runs = ShelvedRuns(run_store=RunStore(studio_runs), limits=Limits())
+    runs = StoredRuns(run_store=RunStore(studio_runs), limits=Limits())
     served = runs.find("counts")
     runs.end("counts", lmlab.load(studio_runs / "counts"))  # the model before it has left
     assert runs.find("counts") is served
@@ -178,7 +178,7 @@ def test_views_and_the_engine_use_one_model_at_once(client_of: Callable[..., Any
             for view in ("attention", "cells"):
                 response = other.post(f"/studio/api/{view}", json={"run": "demo/gpt2", "text": TEXT})
                 wrong.extend([response.text] * (response.status_code != 200))
-            response = other.post("/studio/api/why", json={"runs": ["demo/gpt2"], "text": TEXT})
+            response = other.post("/studio/api/attribution", json={"runs": ["demo/gpt2"], "text": TEXT})
             wrong.extend([response.text] * (response.status_code != 200))
             looked.set()
 

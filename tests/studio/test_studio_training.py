@@ -15,28 +15,28 @@ from typing import Any
 import pytest
 
 from lmlab.cli.commands import COMMANDS, load_command
-from lmlab.studio.jobs import TRAINED, Wanted, Works
+from lmlab.studio.jobs import TRAINED, JobRequest, Jobs
 from lmlab.studio.processes import Process
 from patience import wait_until
 from studio_texts import KNOWS
 
 
-def make(tmp_path: Path, **wanted: Any) -> str:
+def make(tmp_path: Path, **asked: Any) -> str:
     (tmp_path / "runs").mkdir(exist_ok=True)
     (tmp_path / "a book.txt").write_text("some text")
-    return Works(tmp_path / "runs", [tmp_path / "a book.txt"]).command(Wanted(**wanted))
+    return Jobs(tmp_path / "runs", [tmp_path / "a book.txt"]).command(JobRequest(**asked))
 
 
 def test_the_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
-    for wanted in ({"models": ["gpt2"], "text": 1, "seed": 3}, {"what": "compare", "models": ["ngram", "lstm"]}):
-        program, verb, *arguments = shlex.split(make(tmp_path, **wanted))
+    for asked in ({"models": ["gpt2"], "text": 1, "seed": 3}, {"what": "compare", "models": ["ngram", "lstm"]}):
+        program, verb, *arguments = shlex.split(make(tmp_path, **asked))
         assert program == "lmlab"
         load_command(COMMANDS[verb]).make_context(verb, arguments)  # typer understands it
     assert "'a book.txt'" in make(tmp_path, models=["gpt2"], text=1)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("asked", "told"),
     [
         ({"name": "../out"}, "name"),
         ({"name": "a/b"}, "name"),
@@ -54,71 +54,71 @@ def test_the_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
         ({"size": "huge"}, "size"),
     ],
 )
-def test_what_cannot_be_started_is_told(client_of: Callable[..., Any], wanted: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_started_is_told(client_of: Callable[..., Any], asked: dict[str, Any], told: str) -> None:
     client = client_of()
-    for path in ("works", "works/command"):
-        response = client.post(f"/studio/api/{path}", json=wanted)
+    for path in ("jobs", "jobs/command"):
+        response = client.post(f"/studio/api/{path}", json=asked)
         assert response.status_code == 400
         assert told in response.json()["error"]["message"]
-    assert client.get("/studio/api/works").json()["works"] == []
+    assert client.get("/studio/api/jobs").json()["jobs"] == []
 
 
-@pytest.mark.parametrize("path", ["works", "works/stop"])
+@pytest.mark.parametrize("path", ["jobs", "jobs/stop"])
 def test_only_who_knows_the_token_changes_something(client_of: Callable[..., Any], path: str) -> None:
     client = client_of(knows={})
     for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Bearer "}):
         assert client.post(f"/studio/api/{path}", json={"number": 1}, headers=headers).status_code == 401
     other = {**KNOWS, "origin": "https://evil.example"}
     assert client.post(f"/studio/api/{path}", json={"number": 1}, headers=other).status_code == 403
-    assert client_of().get("/studio/api/works").json()["models"] == list(TRAINED)
+    assert client_of().get("/studio/api/jobs").json()["models"] == list(TRAINED)
 
 
 def test_a_name_that_is_taken_is_refused(client_of: Callable[..., Any]) -> None:
-    response = client_of().post("/studio/api/works", json={"name": "bert"})
+    response = client_of().post("/studio/api/jobs", json={"name": "bert"})
     assert response.status_code == 400
     assert "there is a bert already" in response.json()["error"]["message"]
 
 
 def test_a_run_is_started_watched_and_stopped(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("The cat sat on the mat and looked at the dog.\n" * 200)
-    works = Works(tmp_path, [tmp_path / "book.txt"])
-    work = works.start(Wanted(name="mine", models=["rnn"], text=1, budget="20min", tokenizer="characters"))
+    jobs = Jobs(tmp_path, [tmp_path / "book.txt"])
+    job = jobs.start(JobRequest(name="mine", models=["rnn"], text=1, budget="20min", tokenizer="characters"))
     try:
         metrics = tmp_path / "mine" / "metrics.jsonl"
-        wait_until(lambda: not work.running or (metrics.exists() and metrics.read_text()), says=work.tail)
-        assert work.running, work.tail()
+        wait_until(lambda: not job.running or (metrics.exists() and metrics.read_text()), says=job.tail)
+        assert job.running, job.tail()
         with pytest.raises(ValueError, match="there is a mine already"):
-            works.start(Wanted(name="mine"))
-        (told,) = works.about()
+            jobs.start(JobRequest(name="mine"))
+        (told,) = jobs.about()
         assert str(tmp_path) not in str(told)
         assert f"{tmp_path.name}/mine" in told["command"]
-        work.stop()
-        wait_until(lambda: not work.running)
+        job.stop()
+        wait_until(lambda: not job.running)
     finally:
-        works.close()
+        jobs.close()
     assert (tmp_path / "mine" / "last").is_dir()  # it saved, so it can be resumed
-    assert works.find(1) is work
-    with pytest.raises(ValueError, match="there is no work 2"):
-        works.find(2)
+    assert jobs.find(1) is job
+    with pytest.raises(ValueError, match="there is no job 2"):
+        jobs.find(2)
 
 
 def test_a_finished_work_holds_no_descriptor(tmp_path: Path) -> None:
-    works = Works(tmp_path)
+    jobs = Jobs(tmp_path)
     before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
     for number in range(2):
-        work = works.start(Wanted(name=f"bad{number}", budget="1steps", tokenizer="bpe:1"))  # refused at once
-        wait_until(lambda work=work: not work.running)  # type: ignore[misc]
-        assert "bpe:1" in work.tail()
+        job = jobs.start(JobRequest(name=f"bad{number}", budget="1steps", tokenizer="bpe:1"))  # refused at once
+        wait_until(lambda job=job: not job.running)  # type: ignore[misc]
+        assert "bpe:1" in job.tail()
     if before:
         assert len(os.listdir("/proc/self/fd")) == before
-    works.close()
+    jobs.close()
     assert list((tmp_path / ".studio").iterdir()) == []
 
 
 def test_paths_in_what_a_work_prints_are_short(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "book.txt").write_text("some text")
-    works = Works(tmp_path / "runs", [tmp_path / "book.txt"])
+    jobs = Jobs(tmp_path / "runs", [tmp_path / "book.txt"])
     long = str(tmp_path / "runs" / "mine")
     for printed, shown in (
         (f"wrote {long}/model.safetensors", "wrote runs/mine/model.safetensors"),
@@ -128,41 +128,48 @@ def test_paths_in_what_a_work_prints_are_short(tmp_path: Path) -> None:
         ("error: /etc/passwd and/or https://example.org/a/b", "error: …/passwd and/or https://example.org/a/b"),
         ("2.5 bits/byte, 3 / 4", "2.5 bits/byte, 3 / 4"),
     ):
-        assert works.shorten_paths(printed) == shown
+        assert jobs.shorten_paths(printed) == shown
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to know when a process was started")
 def test_what_a_killed_studio_leaves_running_is_found_and_stopped(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "book.txt").write_text("The cat sat on the mat and looked at the dog.\n" * 200)
-    wanted = Wanted(name="left", models=["rnn"], text=1, budget="20min", tokenizer="characters")
+    asked = JobRequest(name="left", models=["rnn"], text=1, budget="20min", tokenizer="characters")
     code = (
-        "import json, sys, time; from pathlib import Path; from lmlab.studio.jobs import Wanted, Works;"
-        "works = Works(Path(sys.argv[1]), [Path(sys.argv[3])]); works.start(Wanted(**json.loads(sys.argv[2])));"
+        "import json, sys, time; from pathlib import Path; from lmlab.studio.jobs import JobRequest, Jobs;"
+        "jobs = Jobs(Path(sys.argv[1]), [Path(sys.argv[3])]); jobs.start(JobRequest(**json.loads(sys.argv[2])));"
         "print(flush=True); time.sleep(1000)"
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "runs"), wanted.model_dump_json(), str(tmp_path / "book.txt")]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        str(tmp_path / "runs"),
+        asked.model_dump_json(),
+        str(tmp_path / "book.txt"),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as studio:
         assert studio.stdout is not None
         studio.stdout.readline()
-        beside = Works(tmp_path / "runs")
-        assert [work.own for work in beside._works] == [False]  # its studio is there: it does not end with this one
+        beside = Jobs(tmp_path / "runs")
+        assert [job.own for job in beside._jobs] == [False]  # its studio is there: it does not end with this one
         beside.close()
         studio.kill()
-    works = Works(tmp_path / "runs")
+    jobs = Jobs(tmp_path / "runs")
     try:
-        (told,) = works.about()
+        (told,) = jobs.about()
         assert (told["name"], told["running"]) == ("left", True)
-        work = works.find(told["number"])
-        assert work.own
+        job = jobs.find(told["number"])
+        assert job.own
         metrics = tmp_path / "runs" / "left" / "metrics.jsonl"
-        wait_until(lambda: not work.running or (metrics.exists() and metrics.read_text()), says=work.tail)
-        work.stop()
-        wait_until(lambda: not work.running, says=work.tail)
+        wait_until(lambda: not job.running or (metrics.exists() and metrics.read_text()), says=job.tail)
+        job.stop()
+        wait_until(lambda: not job.running, says=job.tail)
         assert (tmp_path / "runs" / "left" / "last").is_dir()
     finally:
-        works.close()
-    assert Works(tmp_path / "runs").about() == []
+        jobs.close()
+    assert Jobs(tmp_path / "runs").about() == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to know when a process was started")
@@ -180,14 +187,14 @@ def test_no_other_process_is_ever_taken_for_a_work(tmp_path: Path, lie: str) -> 
             process = Process.find(innocent.pid)
             assert process is not None
             started = process.started if lie != "start" else process.started[:-1] + "x"
-            told = {"wanted": {"name": name}, "command": command, "pid": process.pid, "started": started}
+            told = {"request": {"name": name}, "command": command, "pid": process.pid, "started": started}
             records = tmp_path / ".studio"
             (tmp_path / "elsewhere").mkdir()
             if lie == "link":
                 records.symlink_to(tmp_path / "elsewhere")
             records.mkdir(exist_ok=True)
             (records / "mine.1.json").write_text(json.dumps({**told, "studio": [1, "never"]}))
-            found = [work.process for work in Works(tmp_path)._works]
+            found = [job.process for job in Jobs(tmp_path)._jobs]
             assert found == ([process] if lie == "nothing" else [])
             if lie == "start":
                 process._replace(started=started).send(signal.SIGINT)
@@ -202,9 +209,9 @@ def test_what_is_left_of_an_ended_work_is_removed_with_its_studio(tmp_path: Path
     here = Process.find(os.getpid())
     assert here is not None
     studio = [here.pid, here.started] if studio_is_there else [here.pid, "before"]
-    told = {"wanted": {"name": "mine"}, "command": [], "pid": here.pid, "started": "long ago", "studio": studio}
+    told = {"request": {"name": "mine"}, "command": [], "pid": here.pid, "started": "long ago", "studio": studio}
     (tmp_path / ".studio").mkdir()
     (tmp_path / ".studio" / "mine.1.json").write_text(json.dumps(told))
     (tmp_path / ".studio" / "mine.1.log").write_text("what it has printed")
-    assert Works(tmp_path).about() == []
+    assert Jobs(tmp_path).about() == []
     assert (tmp_path / ".studio" / "mine.1.log").exists() == studio_is_there

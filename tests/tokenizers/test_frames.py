@@ -219,7 +219,7 @@ def test_a_word_without_pieces_gets_the_unknown_token() -> None:
     assert text.pieces == [unknown, *tokenizer.encode("the"), unknown, unknown, *tokenizer.encode("cat")]
     joined = " ".join(words)
     assert [joined[first:end] for first, end in text.offsets] == words
-    with pytest.raises(ValueError, match="is no word"):
+    with pytest.raises(ValueError, match="is not a word"):
         read_words(["a b"], tokenizer)
 
 

@@ -80,7 +80,7 @@ def test_places_of_words(tokenizer: Tokenizer) -> None:
     assert ids == tokenizer.encode(text)
     assert [text[first:end] for first, end in offsets] == ["the", "quokka", "\n", "sees"]
     assert read_words(["the", "wombat"], tokenizer).pieces == tokenizer.encode("the wombat")
-    with pytest.raises(ValueError, match="is no word"):
+    with pytest.raises(ValueError, match="is not a word"):
         read_words(["the", ""], tokenizer)
 
 

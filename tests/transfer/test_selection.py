@@ -14,7 +14,9 @@ import pytest
 from lmlab.data.corpora.example_splits import FEWEST_TO_SELECT, hold_out_selection, name_text
 from lmlab.data.corpora.examples import ExamplesConfig, parts_of, read
 from lmlab.data.readers.examples import Example, Labelled
+from lmlab.data.readers.labelled import read_examples
 from lmlab.runs.storage import read_json
+from lmlab.transfer.evaluation import find_trained_on
 from lmlab.transfer.finetune import describe_selection, finetune, open_data
 from toy_tasks import WORDS, write_tagged, write_toy_run
 
@@ -148,3 +150,11 @@ def test_a_tagger_of_few_sentences_needs_nothing_to_choose_by(tmp_path: Path) ->
         train={"budget": "3steps"},
     )
     assert done.study.results[0].split == "valid"
+
+
+def test_examples_that_chose_the_checkpoint_count_as_seen(run: Path, tmp_path: Path) -> None:
+    data = write_coin_flips(tmp_path / "train.tsv", 100, seed=1)
+    valid = write_coin_flips(tmp_path / "valid.tsv", 20, seed=2, start=100)
+    done = finetune(run, data, valid=valid, output=tmp_path / "new", alone=True, train={"budget": "2steps", "batch": 4})
+    assert len(find_trained_on(done.path, read_examples(data).train)) == 100, "90 were trained on, 10 chose"
+    assert not find_trained_on(done.path, read_examples(valid).train)

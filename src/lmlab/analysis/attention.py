@@ -126,7 +126,7 @@ class Attention(Viewed):
 
     def lead(self) -> str:
         layers, heads, queries, keys = self.weights.shape
-        return f"{layers} layers of {heads} heads, {queries} tokens that look at {keys} ({self.kind} attention)."
+        return f"{layers} layers of {heads} heads, {queries} queries over {keys} keys ({self.kind} attention)."
 
     def notes(self) -> list[str]:
         return ["attention shows where a head looks, which need not be why the model decides (Jain & Wallace 2019)"]
@@ -324,7 +324,7 @@ class Links(Viewed):
     source: str
     target: str
     links: list[Link]
-    title: str = field(default="Heads that look from word to word", init=False)
+    title: str = field(default="Heads that link two words", init=False)
 
     @classmethod
     def of(cls, attention: Attention, source: str, target: str) -> Links:
@@ -334,12 +334,12 @@ class Links(Viewed):
     def lead(self) -> str:
         best = self.links[0]
         return (
-            f"Head {best.head} of layer {best.layer} looks most from “{self.source}” to “{self.target}”: "
+            f"Head {best.head} of layer {best.layer} has the largest weight from “{self.source}” to “{self.target}”: "
             f"{best.weight:.1%} of its attention there."
         )
 
     def notes(self) -> list[str]:
-        return ["the best of many heads on one text is no finding: try it on other texts"]
+        return ["Exploratory: the best of many heads on one text. Try it on other texts."]
 
     def table(self) -> Table:
         return Table(("layer", "head", "weight"), self.links, ("d", "d", ".1%"))

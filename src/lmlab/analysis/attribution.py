@@ -56,7 +56,7 @@ class Attribution(Viewed):
         return f"“{_word(self.target)}” has a probability of {self.probability:.2%}; {told}."
 
     def notes(self) -> list[str]:
-        return ["gradient × input: to first order only; tokens that share what they say share the credit by chance"]
+        return ["gradient × input: to first order only. Credit between redundant tokens is arbitrary."]
 
     def table(self) -> Table:
         rows = [(i, token, value) for i, (token, value) in enumerate(zip(self.tokens, self.values, strict=True))]
@@ -89,10 +89,10 @@ def attribute(model: Any, text: str, *, prediction: str | None = None) -> Attrib
         row, place = prompt_tokens(frame, tokenizer.encode(text)), -1
     else:
         filler = require(network, FillsBlanks)
-        blanked = encode_masked_text(text, tokenizer, frame)
-        if len(blanked.places) != 1:
-            raise ValueError(f"{len(blanked.places)} blanks in {text!r}: mark one place with [MASK]")
-        row, place = blanked.tokens, blanked.places[0]
+        masked = encode_masked_text(text, tokenizer, frame)
+        if len(masked.positions) != 1:
+            raise ValueError(f"{len(masked.positions)} blanks in {text!r}: mark one place with [MASK]")
+        row, place = masked.tokens, masked.positions[0]
     if network.window is not None and len(row) > network.window:
         raise ValueError(f"the text has {len(row)} tokens, and the model reads at most {network.window}: shorten it")
     tokens = torch.tensor([row], device=network.device)

@@ -53,7 +53,7 @@ class CellSearch(Viewed):
     def lead(self) -> str:
         best = self.found[0]
         return (
-            f"Unit {best.unit} of {best.part}, layer {best.layer}, tells “{self.name}” with an AUC of "
+            f"Unit {best.unit} of {best.part}, layer {best.layer}, detects “{self.name}” with an AUC of "
             f"{best.held_out:.3f} on held-out text ({self.units:,} units were tried)."
         )
 

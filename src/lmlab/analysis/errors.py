@@ -1,4 +1,4 @@
-"""Errors off the beaten track: what a model does with sources that no training text prepared it for.
+"""Errors on unusual input: what a model does with sources unlike its training text.
 
 A translator is given sentences as they are, scrambled, doubled, and words said over and over ("ag ag ag ag", whose
 "translations" were taken for prophecies); a model that continues texts is given prompts likewise, without any chance.
@@ -69,7 +69,7 @@ class Errors(Viewed):
 
     outputs: list[Output]
     aligned: bool
-    title: str = field(default="Errors off the beaten track", init=False)
+    title: str = field(default="Errors on unusual input", init=False)
 
     def kinds(self) -> list[Kind]:
         """The counts of each kind of input."""
@@ -96,7 +96,7 @@ class Errors(Viewed):
             "distinct: pairs of words that are not said twice"
         ]
         if self.aligned:
-            told.append("dropped and invented words are told by attention: a hint, no proof")
+            told.append("dropped and invented words are found by attention: a hint, not a proof")
         for each in [each for each in self.outputs if each.loop is not None][:3]:
             assert each.loop is not None
             told.append(f"{each.kind}: “{_cut(each.source)}” → “{' '.join(each.loop.words)}” {each.loop.times} times")
@@ -148,7 +148,7 @@ def find_loop(words: Sequence[str], *, longest: int = LONGEST_UNIT) -> Loop | No
 
 
 def provoke(sources: Sequence[str], *, seed: int = 0) -> list[tuple[str, str]]:
-    """Sources as they are and off the beaten track, each with its kind."""
+    """Sources unchanged, scrambled, doubled and with a repeated word, each with its kind."""
     draw = random.Random(seed)
     found = [("as it is", source) for source in sources]
     for source in sources:

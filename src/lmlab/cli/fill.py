@@ -1,4 +1,4 @@
-"""lmlab fill: what a model puts into the blanks of a text."""
+"""lmlab fill: the most probable tokens for the masks of a text."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 SIDE_BY_SIDE = 4
-"""Blanks that have a column each; more have a row each."""
+"""Number of masks that have a column each; more have a row each."""
 MOST_SHOWN = 20
-"""Blanks that are shown each by itself."""
+"""Maximum number of masks shown one by one."""
 
 
 def fill(
@@ -64,7 +64,7 @@ def fill(
 
     console = Console(highlight=False)
     if found.by_generator:
-        console.print("ELECTRA's generator fills the blanks; its discriminator only tells what was replaced.")
+        console.print("ELECTRA's generator fills the masks; its discriminator only detects replaced tokens.")
     if len(found.blanks) > 1:
         _print_blanks(console, found)
     _print_fillings(console, found)
@@ -91,7 +91,7 @@ def _as_dict(found: Filled) -> dict[str, object]:
 
 
 def _print_blanks(console: Console, found: Filled) -> None:
-    """Each blank by itself: side by side, or below each other where they are many."""
+    """The best tokens of each mask: side by side, or below each other if there are many."""
     from rich.table import Table
     from rich.text import Text
 

@@ -62,7 +62,7 @@ def studio(
     from lmlab.serve.guard import is_loopback
     from lmlab.serve.http_protocol import QuietServer, make_config
     from lmlab.studio.app import make_app
-    from lmlab.studio.jobs import Works
+    from lmlab.studio.jobs import Jobs
     from lmlab.studio.lecture import read_lecture
     from lmlab.studio.run_store import RunStore
     from lmlab.studio.workers import Workers
@@ -74,7 +74,7 @@ def studio(
     key = None if no_token else find_token(option=token, file=token_file) or secrets.token_urlsafe(16)
     if lecture is not None:
         read_lecture(lecture)
-    works, workers = Works(RunStore(runs).folder, [Path(each) for each in training_text or []]), Workers()
+    jobs, workers = Jobs(RunStore(runs).folder, [Path(each) for each in training_text or []]), Workers()
     app = make_app(
         runs,
         token=key,
@@ -83,7 +83,7 @@ def studio(
         talk=lecture,
         data=data or [],
         allowed=allow_data or [],
-        works=works,
+        jobs=jobs,
         workers=workers,
     )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -107,4 +107,4 @@ def studio(
         server.run(sockets=[listening])
     finally:  # also where a second Ctrl-C ended the server at once
         workers.close()
-        works.close()
+        jobs.close()

@@ -204,7 +204,7 @@ def _report(outcome: Outcome) -> None:
     if outcome.interrupted:
         if (outcome.path / "last").is_dir():
             console.print(
-                f"Interrupted at step {outcome.progress.step}; saved. Go on with: lmlab train --resume {path}"
+                f"Interrupted at step {outcome.progress.step}; saved. Resume with: lmlab train --resume {path}"
             )
         else:
             doing = "reading examples" if outcome.parameters else "counting"

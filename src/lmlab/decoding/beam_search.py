@@ -29,7 +29,7 @@ class Hypothesis(NamedTuple):
     tokens: list[int]  # with the boundary at its end where it finished
     log_probability: float  # summed over the tokens, in nats
     score: float  # log_probability / length penalty, by which hypotheses are ranked
-    finished: bool  # whether it ended with the boundary, not at the greatest length
+    finished: bool  # whether it ended with the boundary, not at the length limit
 
     @property
     def written(self) -> list[int]:
@@ -38,9 +38,9 @@ class Hypothesis(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """One level of the search tree: what became of the beams in one step, best first."""
+    """One level of the search tree: the candidates of one step, best first."""
 
-    text: Tensor  # [B] which of the given texts a row is: those that are done are no longer there
+    text: Tensor  # [B] the index of the text of each row; finished texts have none
     parent: Tensor  # [B, C] which of the beams a candidate continues
     token: Tensor  # [B, C] by which token
     log_probability: Tensor  # [B, C] of the whole continuation; -inf where there is no candidate
@@ -49,10 +49,10 @@ class Expansion(NamedTuple):
 
 
 def length_penalty_of(length: int, alpha: float, kind: Penalty = "wu") -> float:
-    """What log-probabilities are divided by: ((5 + length) / 6)^alpha (Wu et al. 2016, equation 14), or length^alpha.
+    """The divisor of log-probabilities: ((5 + length) / 6)^alpha (Wu et al. 2016, equation 14), or length^alpha.
 
-    Summed log-probabilities favour short texts; alpha 0 leaves that as it is, 0.6 to 1 is usual for translation. The
-    plain power is what OpenNMT, fairseq and transformers have; with alpha 1 it is the mean over the tokens.
+    Summed log-probabilities favour short texts; alpha 0 changes nothing, 0.6 to 1 is usual for translation. OpenNMT,
+    fairseq and transformers use the plain power; with alpha 1 it gives the mean over the tokens.
     """
     return float(((5 + length) / 6 if kind == "wu" else length) ** alpha)
 
@@ -77,8 +77,8 @@ def beam_search(
 
     In each step every beam is continued by every token and the best K candidates stay. One that ends with `boundary`
     leaves the search as a result, and the next best takes its place. A text is done, and leaves the batch, when K
-    results are in and no beam can still beat the worst of them; beams that reach the greatest length (one for all, or
-    one for each text) are results as they are.
+    results are in and no beam can still beat the worst of them; beams that reach the length limit (one for all, or one
+    for each text) are results as they are.
 
     No text ends before it has `shortest` tokens (besides the boundary), none has the same `no_repeat` tokens in a row
     twice (0: it may), and none has a token of `never`; what is forbidden has no probability, and the other tokens keep
@@ -159,10 +159,10 @@ def _check(
 ) -> None:
     if prompt.ndim != 2 or prompt.shape[1] == 0:
         raise ValueError(
-            f"a prompt of shape {list(prompt.shape)}: [B, T] with T >= 1 is needed, begin it with the boundary"
+            f"a prompt of shape {list(prompt.shape)}: [B, T] with T >= 1 is needed, start it with the boundary"
         )
     if len(limits) != len(prompt):
-        raise ValueError(f"{len(limits)} greatest lengths for {len(prompt)} prompts: give one number, or one for each")
+        raise ValueError(f"{len(limits)} length limits for {len(prompt)} prompts: give one number, or one for each")
     if min(limits, default=1) < 1 or beams < 1:
         raise ValueError(f"tokens = {min(limits, default=1)}, beams = {beams}: both must be at least 1")
     if not abs(length_penalty) <= MOST_PENALTY:

@@ -1,4 +1,4 @@
-"""Whether arguments are what they should be, for errors that name them."""
+"""Checks of arguments, with errors that name them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class TooLongError(ValueError):
-    """Which text is too long, and by how much."""
+    """A text is longer than the model reads, or than the user allows."""
 
     def __init__(self, what: str, number: int, *, tokens: int, most: int, remedy: str) -> None:
         self.number, self.tokens, self.most = number, tokens, most
@@ -17,7 +17,7 @@ class TooLongError(ValueError):
 def check_text(name: str, value: Any) -> str:
     """The text; a TypeError names the argument where it is something else."""
     if not isinstance(value, str):
-        raise TypeError(f"{name} = {_short(value)}: give a text (str), not {_kind(value)}{_mend(value)}")
+        raise TypeError(f"{name} = {_short(value)}: give a text (str), not {_kind(value)}{_fix(value)}")
     return value
 
 
@@ -27,7 +27,7 @@ def check_texts(name: str, value: Any) -> list[str]:
         return [value]
     if isinstance(value, (bytes, bytearray, dict)) or not isinstance(value, Iterable):
         raise TypeError(
-            f"{name} = {_short(value)}: give a text (str) or a list of texts, not {_kind(value)}{_mend(value)}"
+            f"{name} = {_short(value)}: give a text (str) or a list of texts, not {_kind(value)}{_fix(value)}"
         )
     return [check_text(f"{name}[{number}]", each) for number, each in enumerate(value)]
 
@@ -48,5 +48,5 @@ def _kind(value: Any) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def _mend(value: Any) -> str:
+def _fix(value: Any) -> str:
     return '; bytes become text with .decode("utf-8")' if isinstance(value, (bytes, bytearray)) else ""

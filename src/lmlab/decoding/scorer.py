@@ -1,4 +1,4 @@
-"""How well a model predicts texts: by the chain rule, from either side, or by guessing each token from all others."""
+"""Scorers: how well a model predicts texts, by the chain rule, in both directions, or by pseudo-log-likelihood."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lmlab.tokenizers.inspecting import loses_text
 from lmlab.units import bits_per_byte
 
 Documents = list[NDArray[np.int64]]
-WAYS = ("forward", "backward")
+DIRECTIONS = ("forward", "backward")
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Score:
     tokens: int
     words: int
     bytes: int
-    lossy: bool = False  # part of this text is lost in its tokens, so bits per byte are too low
-    unknown: int = 0  # tokens that stand for what the vocabulary lacks
-    pseudo: bool = False  # each token was guessed from all others: not comparable with left-to-right scores
-    approximation: str = ""  # what the probabilities are exact for, where attention is approximated: hashes, their seed
-    directions: dict[str, float] = field(default_factory=dict)  # nats of each, where there are two; `nats` is the mean
+    lossy: bool = False  # part of the text is lost in its tokens, so bits per byte are too low
+    unknown: int = 0  # tokens of words that are not in the vocabulary
+    pseudo: bool = False  # each token was predicted from all others: not comparable with left-to-right scores
+    approximation: str = ""  # of attention, if it is approximated: hashes and their seed
+    directions: dict[str, float] = field(default_factory=dict)  # nats of each, if there are two; `nats` is their mean
     token_ids: list[NDArray[np.int64]] = field(default_factory=list, repr=False, compare=False)  # per document
     token_nats: list[Nats] = field(default_factory=list, repr=False, compare=False)
     show: Callable[[int], str] = field(default=str, repr=False, compare=False)
@@ -68,7 +68,7 @@ class Score:
 
     @property
     def surprisals(self) -> list[tuple[str, float]]:
-        """Each token as people can read it, with its surprisal in bits."""
+        """Each token in readable form, with its surprisal in bits."""
         ids, nats = np.concatenate(self.token_ids), np.concatenate(self.token_nats)
         names = {index: self.show(index) for index in np.unique(ids).tolist()}
         return [(names[index], bits) for index, bits in zip(ids.tolist(), (nats / math.log(2)).tolist(), strict=True)]
@@ -86,8 +86,8 @@ class Score:
         if not self.token_ids:
             return Markup("<code>{}</code>").format(repr(self))
         pieces = self.surprisals
-        told = f"{self.bits:,.1f} {'pseudo-' * self.pseudo}bits over {self.tokens:,} tokens, {self.bytes:,} bytes"
-        return show_surprisals(pieces, caption=told, spaced=not any(" " in token for token, _ in pieces))
+        summary = f"{self.bits:,.1f} {'pseudo-' * self.pseudo}bits over {self.tokens:,} tokens, {self.bytes:,} bytes"
+        return show_surprisals(pieces, caption=summary, spaced=not any(" " in token for token, _ in pieces))
 
     def as_dict(self) -> dict[str, Any]:
         """What `lmlab score --json` prints; null where a number is not finite."""
@@ -134,17 +134,17 @@ def _exp(value: float) -> float:
 
 
 def describe_unknown(unknown: int, *, what: str = "bits") -> list[str]:
-    """The note beside figures of texts with tokens that the vocabulary lacks; none where there are no such."""
+    """The note about unknown tokens in scored texts; empty without any."""
     if not unknown:
         return []
     return [
         f"{unknown:,} unknown token{'s' * (unknown > 1)}: the {what} are those of the unknown token, "
-        "not of the word that stands there"
+        "not of the original word"
     ]
 
 
 class Rule(Protocol):
-    """A way to score: the surprisal in nats of each token of each document."""
+    """A method of scoring: the surprisal in nats of each token of each document."""
 
     @property
     def pseudo(self) -> bool: ...
@@ -157,14 +157,14 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class ChainRule:
-    """Each token given those before it: scoring.py; by a model that reads backwards, given those after it."""
+    """Each token given those before it (chain_rule.py); for a model that reads backwards, given those after it."""
 
     model: PredictsNext
     frame: Frame
     pseudo = False
 
     def nats(self, documents: Documents, *, batch: int = 16, progress: ReportProgress | None = None) -> list[Nats]:
-        """The surprisals; where nothing stands before a text, its first token alone is predicted from the boundary."""
+        """The surprisals; without a boundary before texts, only their first token is predicted from it."""
         step = -1 if "tokens" in self.frame.backwards else 1
         read = [document[::step] for document in documents]
         score = score_tokens if puts_boundary(self.frame) else score_without_boundary
@@ -174,7 +174,7 @@ class ChainRule:
 
 @dataclass(frozen=True)
 class BothDirections:
-    """Each token given those before it and given those after it: the chain rule from either side, and the mean."""
+    """Each token given those before it and given those after it: the mean of the chain rule in both directions."""
 
     model: PredictsBothWays
     frame: Frame
@@ -198,7 +198,7 @@ class BothDirections:
 
 @dataclass(frozen=True)
 class PseudoLikelihood:
-    """Each token given all others: pseudo.py."""
+    """Each token given all others: pseudo_likelihood.py."""
 
     model: FillsBlanks
     frame: Frame
@@ -213,7 +213,7 @@ class PseudoLikelihood:
     def nats_at(
         self, documents: Documents, chosen: Sequence[Chosen], *, batch: int, progress: ReportProgress | None
     ) -> list[Nats]:
-        """Those of some tokens of each document alone, 0 for the others: each token is a pass over its text."""
+        """The same for chosen tokens only, 0 for the others: each token needs a pass over its text."""
         return pseudo_score_tokens(
             self.model, documents, frame=self.frame, mask=self.mask, only=chosen, batch=batch, progress=progress
         )
@@ -221,30 +221,30 @@ class PseudoLikelihood:
 
 @dataclass(frozen=True, kw_only=True)
 class Scorer:
-    """A model that gives texts a probability, or something like it, with its tokenizer."""
+    """A model that gives texts a probability, or a pseudo-probability, with its tokenizer."""
 
     rule: Rule
     tokenizer: Tokenizer
 
     def score(self, texts: Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None) -> Score:
-        """How well the model predicts several texts that have nothing to do with each other."""
+        """The score of several independent texts."""
         return self.score_groups([texts], batch=batch, progress=progress)[0]
 
     def score_groups(
         self, groups: Sequence[Sequence[str]], *, batch: int = 16, progress: ReportProgress | None = None
     ) -> list[Score]:
-        """The same for several groups of texts, apart; computed side by side."""
+        """The scores of several groups of texts, computed together."""
         documents = self._encode([text for group in groups for text in group])
-        ways: dict[str, list[Nats]] = {}
+        both: dict[str, list[Nats]] = {}
         if isinstance(self.rule, BothDirections):
-            ways = dict(zip(WAYS, self.rule.each(documents, batch=batch, progress=progress), strict=True))
-            nats = [sum(pair) / len(pair) for pair in zip(*ways.values(), strict=True)]
+            both = dict(zip(DIRECTIONS, self.rule.each(documents, batch=batch, progress=progress), strict=True))
+            nats = [sum(pair) / len(pair) for pair in zip(*both.values(), strict=True)]
         else:
             nats = self.rule.nats(documents, batch=batch, progress=progress)
         scores, start = [], 0
         for group in groups:
             part = slice(start, start + len(group))
-            directions = {name: float(sum(each.sum() for each in found[part])) for name, found in ways.items()}
+            directions = {name: float(sum(each.sum() for each in found[part])) for name, found in both.items()}
             scores.append(replace(self._score(group, documents[part], nats[part]), directions=directions))
             start += len(group)
         return scores
@@ -257,9 +257,9 @@ class Scorer:
         batch: int = 16,
         progress: ReportProgress | None = None,
     ) -> list[Nats]:
-        """The surprisal in nats of the tokens that are chosen in each text, and 0 of the others.
+        """The surprisal in nats of the chosen tokens of each text, and 0 for the others.
 
-        A masked model is asked for these alone; what reads from one side reads all that stands before them anyway.
+        A masked model computes only these; other models need all tokens before them in any case.
         """
         documents = self._encode(texts)
         if isinstance(self.rule, PseudoLikelihood):
@@ -268,7 +268,7 @@ class Scorer:
         return [np.where(marks, nats, 0.0) for nats, marks in zip(every, chosen, strict=True)]
 
     def count_unknown(self, texts: Sequence[str]) -> int:
-        """How many tokens of these texts stand for what the vocabulary lacks."""
+        """The number of unknown tokens in the texts."""
         return self._count_unknown(self._encode(texts))
 
     def _count_unknown(self, documents: Documents) -> int:
@@ -293,7 +293,7 @@ class Scorer:
     def learn_mixture(
         self, texts: Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None
     ) -> list[float]:
-        """The weights with which the parts of a mixture best predict held-out texts."""
+        """The weights of the parts of a mixture that best predict held-out texts."""
         rule = self.rule
         if not isinstance(rule, ChainRule) or not isinstance(rule.model, Mixture):
             raise ValueError("weights are learnt for a mixture: make one with model.mix([other, …])")
@@ -309,7 +309,7 @@ class Scorer:
 
 
 def scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
-    """The scorer of a model that predicts in both directions, the next token or, failing that, fills blanks."""
+    """The scorer of a model: in both directions, by the next token or, if it predicts neither, by filling masks."""
     both = ability(model, PredictsBothWays)
     if both is not None:
         return Scorer(rule=BothDirections(both, frame), tokenizer=tokenizer)
@@ -320,6 +320,6 @@ def scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
 
 
 def pseudo_scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
-    """The scorer by pseudo-log-likelihood of a model that fills blanks, whatever else it can do."""
+    """The scorer by pseudo-log-likelihood of a model that fills masks."""
     rule = PseudoLikelihood(require(model, FillsBlanks), frame, tokenizer.special("mask"))
     return Scorer(rule=rule, tokenizer=tokenizer)

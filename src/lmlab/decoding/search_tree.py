@@ -9,7 +9,7 @@ As JSON it is `{"format": "lmlab-search", "version": 1, "searches": [...]}`. A s
   result, it ended) or `pruned`;
 - `results`, best first: `text`, `tokens`, `log_probability`, `score`, `finished`, `path` (ids from the first token on).
 
-Up to 2K candidates are considered in each step with K beams: so many that K stay even if K of them end.
+Up to 2K candidates are considered in each step with K beams: enough that K remain even if K of them end.
 """
 
 from __future__ import annotations

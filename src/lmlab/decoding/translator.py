@@ -1,4 +1,4 @@
-"""Translating: sentences of like length side by side, each with its own beams, and back in the order they came."""
+"""Translators: sentences of similar length are searched in one batch, and returned in the given order."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Translation(NamedTuple):
 
 
 LONGEST = 1024
-"""Tokens of the longest source that is translated, unless the user says otherwise: each takes a step of the search."""
+"""Tokens of the longest source that is translated, by default: each token takes a step of the search."""
 
 
 def room_for(source: int) -> int:
-    """The most tokens of a translation, unless the user says otherwise: ample, as the model ends it by itself."""
+    """The default length limit of a translation: ample, because the model ends it."""
     return 3 * source + 16
 
 
@@ -60,7 +60,7 @@ class Searching(TypedDict, total=False):
 class Translator:
     """A model that writes a target from a source, with the tokenizers of its two sides.
 
-    What stands around a source and a target, what ends one, and whether sources are read backwards, says the frame.
+    The frame has the special tokens around source and target, and whether sources are read backwards.
     """
 
     model: WritesTarget
@@ -73,7 +73,7 @@ class Translator:
         """The token that ends a target: the one that the frame has after it."""
         begun, whole = self.frame.row()["tokens"], self.frame.row(b=[])["tokens"]
         if len(whole) != len(begun) + 1:
-            raise ValueError(f"a target needs one token that ends it, not {whole[len(begun) :]}: mend the frame")
+            raise ValueError(f"a target needs one token that ends it, not {whole[len(begun) :]}: fix the frame")
         return int(whole[-1])
 
     def translate(
@@ -243,7 +243,7 @@ class Translator:
             )
 
     def _never(self) -> list[int]:
-        """Tokens that no translation holds: what begins a target, and the blanks and marks of pre-training."""
+        """Tokens that no translation may have: the start of a target, and the special tokens of pre-training."""
         specials = (self.tokenizer.special(name) for name in SPECIAL_TOKENS if self.tokenizer.has_special(name))
         found = {*self.frame.row()["tokens"], *specials}
         return sorted(found - {self.end})
@@ -265,13 +265,13 @@ class _Count:
         self.now = sum(self.sizes[i] for i in group)
 
     def step(self, step: int, most: int) -> None:
-        self._tell(self.done + self.now * (step - 1) // most)
+        self._report(self.done + self.now * (step - 1) // most)
 
     def end(self) -> None:
         self.done += self.now
-        self._tell(self.done)
+        self._report(self.done)
 
-    def _tell(self, done: int) -> None:
+    def _report(self, done: int) -> None:
         if self.progress is not None:
             self.progress(done, self.total)
 

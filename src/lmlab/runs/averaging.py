@@ -30,7 +30,7 @@ from lmlab.training.checkpointer import kept_checkpoints, kept_heads
 
 COPIED = (
     *("config.json", "tokenizer.json", "tokenizer_options.json", "source_tokenizer.json"),
-    *("source_tokenizer_options.json", "frame.json", "recipe.json", "task.json"),
+    *("source_tokenizer_options.json", "frame.json", "chat.json", "recipe.json", "task.json"),
 )
 
 

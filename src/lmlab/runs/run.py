@@ -35,6 +35,8 @@ from lmlab.runs.storage import (
     write_json,
     write_manifest,
 )
+from lmlab.tokenizers.chat_template import FILE as CHAT
+from lmlab.tokenizers.chat_template import ChatTemplate
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.training.devices import choose_device
 from lmlab.training.energy_meter import Cost, codecarbon
@@ -258,6 +260,8 @@ def _write_settings(path: Path, record: Record, corpus: Corpus, config: Any, fra
     write_recipe(path, record)
     if recipe.objective["kind"] in TASKS:
         write_json(path / TASK, recipe.objective)
+    elif recipe.origin is not None and (Path(recipe.origin) / CHAT).is_file():
+        ChatTemplate.load(Path(recipe.origin)).save(path)
     write_manifest(path)
 
 

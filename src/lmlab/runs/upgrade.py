@@ -7,9 +7,6 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from lmlab.data import find_kind, load_config
-from lmlab.models.settings import ModelConfig
-
 FLAT_DATA = {
     *("text", "valid", "test", "split", "alpha", "documents", "languages", "longest", "ratio"),
     *(f"{part}{side}" for part in ("", "valid_", "test_") for side in ("source", "target", "pairs")),
@@ -19,8 +16,6 @@ BARE_M = re.compile(r"([^A-Za-z]*(?:[eE][+-]?\d+)?)\s*M")
 """A budget in a file before version 0.6, when a bare `M` meant minutes."""
 RENAMED = {"stairs_epochs": "step_decay_epochs", "stairs_factor": "step_decay_factor"}
 """Settings of training by their names before version 0.6."""
-RENAMED_MODEL = ModelConfig.RENAMED
-"""Settings of models by their names before version 0.6."""
 RENAMED_VALUES = {"schedule": {"stairs": "step_decay"}}
 """Values of settings of training before version 0.6."""
 
@@ -35,8 +30,8 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(result.get("train"), Mapping):
         result["train"] = upgrade_train(result["train"])
     if isinstance(result.get("model"), Mapping):
-        for name in result["model"].keys() & RENAMED_MODEL.keys():
-            warnings.warn(f"model.{name} is now model.{RENAMED_MODEL[name]}", FutureWarning, stacklevel=3)
+        for name in result["model"].keys() & _renamed_in_models().keys():
+            warnings.warn(f"model.{name} is now model.{_renamed_in_models()[name]}", FutureWarning, stacklevel=3)
         result["model"] = _rename_model(result["model"])
     return result
 
@@ -97,6 +92,8 @@ def _upgrade_data(values: Mapping[str, Any]) -> dict[str, Any]:
         result["objective"] = upgrade_task(objective)
     data = result.get("data")
     if isinstance(data, Mapping) and "kind" not in data and data.keys() >= FLAT_DATA:
+        from lmlab.data import find_kind, load_config  # slow: PyTorch
+
         allowed = load_config(find_kind(data)).allowed()
         result["data"] = {name: value for name, value in data.items() if name in allowed}
     return result
@@ -104,7 +101,7 @@ def _upgrade_data(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _rename_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a model by the names that they have today."""
-    return {RENAMED_MODEL.get(name, name): value for name, value in settings.items()}
+    return {_renamed_in_models().get(name, name): value for name, value in settings.items()}
 
 
 def _upgrade_saved_train(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,3 +122,10 @@ def _rename(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _new_value(name: str, value: Any) -> Any:
     return RENAMED_VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
+
+
+def _renamed_in_models() -> Mapping[str, str]:
+    """Settings of models by their names before version 0.6; imported here, because the module imports torch."""
+    from lmlab.models.settings import ModelConfig
+
+    return ModelConfig.RENAMED

@@ -1,6 +1,6 @@
 """Errors as the OpenAI client expects them: an object with a message, a type, the parameter and a code.
 
-An error of the client is an `APIError`, raised where its request is checked. Every other exception is an error of ours:
+An error of the client is an `APIError`, raised when its request is checked. Every other exception is an internal error:
 status 500, and a traceback in the log.
 """
 
@@ -107,16 +107,16 @@ def json_response(content: dict[str, Any], served: str) -> JSONResponse:
 
 def log_error(error: BaseException, where: str) -> None:
     """Write an error of ours to the log, with its traceback; control characters in it are escaped."""
-    told = traceback.format_exception(error)
-    if error.__traceback__ is None:  # it was found, not raised
-        told = ["Traceback (most recent call last):\n", *traceback.format_stack()[:-1], *told]
-    LOGGER.error("%s", printable(f"{where}: {''.join(told)}".rstrip()))
+    lines = traceback.format_exception(error)
+    if error.__traceback__ is None:  # it was not raised
+        lines = ["Traceback (most recent call last):\n", *traceback.format_stack()[:-1], *lines]
+    LOGGER.error("%s", printable(f"{where}: {''.join(lines)}".rstrip()))
 
 
 def internal_error(error: BaseException) -> APIError:
-    """What a client is told of an error of ours: its name, for its message may tell of the machine."""
-    told = str(error) if isinstance(error, NotANumberError) else f"unexpected {type(error).__name__} in the server"
-    return APIError(f"{told}; the server's log has the traceback", status=500)
+    """The response for an internal error: its name only, because its message may contain details of the machine."""
+    message = str(error) if isinstance(error, NotANumberError) else f"unexpected {type(error).__name__} in the server"
+    return APIError(f"{message}; the server's log has the traceback", status=500)
 
 
 def add_errors(app: FastAPI) -> None:

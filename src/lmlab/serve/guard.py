@@ -249,7 +249,7 @@ class Guard:
         )
 
     async def _refuse(self, error: APIError, scope: Message, headers: Headers, answer: _Answer) -> None:
-        """Send an error, unless an answer has begun: as a sentence for who opens a page, as JSON otherwise."""
+        """Send an error, unless a response has started: as text for a page in a browser, as JSON otherwise."""
         if answer.begun:
             return
         content, kind = json.dumps(error.body()).encode(), b"application/json"

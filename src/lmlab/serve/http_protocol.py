@@ -103,7 +103,7 @@ CONNECTION: ContextVar[TimeLimits] = ContextVar("CONNECTION")
 
 
 class Timed:
-    """An application that tells its connection when an answer begins and ends."""
+    """An application that notifies its connection when a response starts and ends."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -121,10 +121,10 @@ class Timed:
 
 class QuietServer(uvicorn.Server):
     """A server that ends without a traceback: after a while it drops the connections that are left, and at a second
-    Ctrl-C at once, so that every request ends by itself.
+    Ctrl-C at once, so that every request ends.
 
     uvicorn would cancel the requests, and log each with a traceback; and it raises every signal again when it has
-    ended, of which the second would interrupt the end of the event loop.
+    ended, and the second would interrupt the end of the event loop.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:

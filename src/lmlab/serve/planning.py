@@ -1,4 +1,4 @@
-"""From a request for completions to the texts that the engine is to continue, with everything checked."""
+"""From a request for completions to the sequences for the engine, with all fields checked."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ from lmlab.serve.served import Served
 from lmlab.tokenizers.boundary import opening_token, prompt_tokens, puts_boundary, with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import BrokenTemplateError, ChatTemplateError
 
-MOST_TOLD = 2**20
-"""Log-probabilities in one answer: texts, times their tokens, times the alternatives of each."""
+MOST_LOGPROBS = 2**20
+"""Log-probabilities in one response: texts, times their tokens, times the alternatives of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptText:
-    """A prompt as it was given back: its tokens and its text.
+    """A prompt: its tokens and its text.
 
-    Where tokens end in the middle of a character, the text does not have it: the text that continues them begins with
-    it.
+    If the tokens end in the middle of a character, the text does not have it; the continuation starts with it.
     """
 
     ids: list[int]
@@ -34,7 +33,7 @@ class PromptText:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be done for a request."""
+    """What to generate for a request."""
 
     served: Served
     writer: Writer
@@ -52,26 +51,26 @@ class Plan:
     return_ids: bool
 
     def framed(self, prompt: PromptText) -> list[int]:
-        """A prompt as the model reads it: in its frame, unless it begins with the boundary itself."""
-        return prompt.ids if self._stands_alone(prompt) else prompt_tokens(self.writer.frame, prompt.ids)
+        """A prompt as the model reads it: in its frame, unless it starts with the boundary."""
+        return prompt.ids if self._has_no_boundary(prompt) else prompt_tokens(self.writer.frame, prompt.ids)
 
-    def _stands_alone(self, prompt: PromptText) -> bool:
-        """Whether nothing is put before a prompt: the model reads no boundary, or the prompt has it already."""
+    def _has_no_boundary(self, prompt: PromptText) -> bool:
+        """Whether a prompt gets no boundary: the model reads none, or the prompt has it already."""
         return bool(prompt.ids) and self.writer.frame.row()["tokens"] in ([], prompt.ids[:1])
 
     @property
     def scores_prompts(self) -> bool:
-        """Whether the tokens of prompts are scored: they are told, or a beam search tells those after them."""
+        """Whether the tokens of prompts are scored: for the response, or for the log-probabilities of a beam search."""
         return self.prompt_top is not None or (self.beams is not None and self.logprobs is not None)
 
     def opening(self, prompt: PromptText) -> int | None:
-        """The token after which the first token of a prompt is scored, where nothing is put before the prompt."""
-        alone = self.scores_prompts and self._stands_alone(prompt)
+        """The token after which the first token of a prompt is scored, if the prompt gets no boundary."""
+        alone = self.scores_prompts and self._has_no_boundary(prompt)
         return opening_token(self.writer.frame) if alone else None
 
     @property
     def warnings(self) -> list[str]:
-        """What was not done as it was asked: of a prompt that is longer than the window only the end is read."""
+        """Warnings: only the end of a prompt that is longer than the window is read."""
         window = self.writer.model.window
         if window is None or not self.tokens:  # a prompt that is only scored is read as a whole, in windows
             return []
@@ -84,7 +83,7 @@ class Plan:
 
     @property
     def prompt_top(self) -> int | None:
-        """How many alternatives of each token of a prompt are told; None where the prompt is not scored."""
+        """The number of alternatives for each token of a prompt; None if the prompt is not scored."""
         asked = [self.prompt_logprobs, self.logprobs if self.echo else None]
         return max((each for each in asked if each is not None), default=None)
 
@@ -116,19 +115,19 @@ class Plan:
 
 
 def plan(body: Completion, served: Served) -> Plan:
-    """The plan for a request; an `APIError` says which field cannot be met."""
+    """The plan for a request; an `APIError` names the field that cannot be satisfied."""
     limits, writer = served.limits, _writer(body, served)
     if body.suffix and not limits.lenient:
         raise APIError(
             f"suffix: {served.name} writes from left to right and cannot see what comes after; leave it out, or fill "
-            "blanks with a masked model at /v1/fill",
+            "masks with a masked model at /v1/fill",
             param="suffix",
         )
     prompts = read_prompts(body.prompt, served, "prompt")
     n, tokens = body.n or 1, 16 if body.max_tokens is None else body.max_tokens
     best_of = max(n, body.best_of or n) if limits.lenient else body.best_of or n
     if best_of < n:
-        raise APIError(f"best_of = {best_of} with n = {n}: of so many texts the n best are given", param="best_of")
+        raise APIError(f"best_of = {best_of} with n = {n}: best_of must be at least n", param="best_of")
     if body.stream and best_of > n:
         raise APIError("best_of: which texts are best is known only at the end; not with stream", param="best_of")
     if body.stream_options is not None and not body.stream and not limits.lenient:
@@ -142,7 +141,7 @@ def plan(body: Completion, served: Served) -> Plan:
         )
     if body.use_beam_search and (body.stream or tokens == 0):
         raise APIError("use_beam_search: give max_tokens, and do not stream", param="use_beam_search")
-    _check_told(body, prompts, tokens=tokens, best_of=best_of)
+    _check_logprobs(body, prompts, tokens=tokens, best_of=best_of)
     found = Plan(
         served=served,
         writer=writer,
@@ -175,7 +174,7 @@ def _writer(body: Completion, served: Served) -> Writer:
 
 
 def _check_opening(writer: Writer) -> None:
-    """Refuse an empty prompt, or to score the first token of one, where no token begins a text."""
+    """Refuse an empty prompt, or the score of its first token, if the model has no token that starts a text."""
     with checking("prompt"):
         opening_token(writer.frame)
 
@@ -196,31 +195,31 @@ def plan_chat(body: ChatCompletion, served: Served) -> Plan:
     if most is not None and most > limits.tokens:
         raise APIError(f"max_tokens = {most}: this server writes at most {limits.tokens}", param="max_tokens")
     same = {name: getattr(body, name) for name in Completion.model_fields if name in ChatCompletion.model_fields}
-    told = {"logprobs": (body.top_logprobs or 0) if body.logprobs else None}
+    logprobs = {"logprobs": (body.top_logprobs or 0) if body.logprobs else None}
     length = chat.room(ids, limits.tokens if most is None else most)
-    completion = Completion.model_construct(**{**same, **told, "prompt": ids, "max_tokens": length})
+    completion = Completion.model_construct(**{**same, **logprobs, "prompt": ids, "max_tokens": length})
     planned = plan(completion, served)
     return replace(planned, writer=chat.writer, stop=[*planned.stop, *chat.end_of_turn.strings])
 
 
-def _check_told(body: Completion, prompts: Sequence[PromptText], *, tokens: int, best_of: int) -> None:
-    """Refuse what would fill the memory with log-probabilities, of written tokens and of those that are given back."""
+def _check_logprobs(body: Completion, prompts: Sequence[PromptText], *, tokens: int, best_of: int) -> None:
+    """Refuse requests for too many log-probabilities, of generated tokens and of prompts."""
     read = sum(len(prompt.ids) for prompt in prompts)
-    told = 0
+    count = 0
     if body.logprobs is not None:
-        told += (tokens * len(prompts) + (read if body.echo else 0)) * best_of * (1 + body.logprobs)
+        count += (tokens * len(prompts) + (read if body.echo else 0)) * best_of * (1 + body.logprobs)
     if body.prompt_logprobs is not None:
-        told += read * best_of * (1 + body.prompt_logprobs)
-    if told > MOST_TOLD:
+        count += read * best_of * (1 + body.prompt_logprobs)
+    if count > MOST_LOGPROBS:
         raise APIError(
-            f"{told} log-probabilities: this server tells at most {MOST_TOLD} in an answer; ask for fewer texts, "
+            f"{count} log-probabilities: this server sends at most {MOST_LOGPROBS} in a response; ask for fewer texts, "
             "tokens or alternatives",
             param="prompt_logprobs" if body.logprobs is None else "logprobs",
         )
 
 
 def read_prompts(given: Prompt | None, served: Served, param: str) -> list[PromptText]:
-    """The prompts of a request, whichever of the four kinds they are; none at all is the beginning of a text."""
+    """The prompts of a request, in any of the four forms; no prompt is the start of a text."""
     several: Sequence[str | list[int]]
     if given is None or isinstance(given, str):
         several = [given or ""]
@@ -247,19 +246,19 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
 
 
 def encode(text: str, served: Served, param: str) -> list[int]:
-    """The tokens of a text; a 400 that names the field where it has none."""
+    """The tokens of a text; a 400 that names the field if it cannot be encoded."""
     with checking(param):
         return served.tokenizer.encode(text)
 
 
 def decode(ids: Sequence[int], served: Served, param: str) -> str:
-    """The text of tokens; a 400 that names the field where one of them has none."""
+    """The text of tokens; a 400 that names the field if one cannot be decoded."""
     with checking(param):
         return served.tokenizer.decode(ids)
 
 
 def decode_whole(ids: Sequence[int], served: Served, param: str) -> str:
-    """The same without a character in whose middle the tokens end."""
+    """The same without an unfinished character at the end."""
     text = decode(ids, served, param)
     return split_unfinished(served.tokenizer, ids)[0] if text.endswith(REPLACEMENT) else text
 

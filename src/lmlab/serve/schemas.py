@@ -1,4 +1,4 @@
-"""What the routes are asked, each number with its bounds."""
+"""The request bodies of the routes, with bounds for all numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Request(BaseModel):
 
 
 class StreamOptions(Request):
-    """What is told in a stream beside the text."""
+    """What a stream contains besides the text."""
 
     include_usage: bool = Field(False, description="one more chunk at the end, with the usage")
     include_obfuscation: bool = Field(False, description="accepted, and without effect")
@@ -47,12 +47,12 @@ class Completion(Request):
 
     model: Name = None
     prompt: Prompt | None = Field(None, description="a text, several, token ids, or several lists of ids")
-    max_tokens: StrictInt | None = Field(16, ge=0, le=2**20, description="tokens to write, at most")
+    max_tokens: StrictInt | None = Field(16, ge=0, le=2**20, description="length limit in tokens")
     temperature: Number | None = Field(1.0, ge=0, le=2, description="0 takes the best token")
     top_p: Number | None = Field(1.0, ge=0, le=1, description="nucleus: the smallest set of tokens with this mass")
     n: StrictInt | None = Field(1, ge=1, le=MOST_TEXTS, description="texts for each prompt")
-    best_of: StrictInt | None = Field(None, ge=1, le=MOST_TEXTS, description="texts written, of which the n best")
-    logprobs: StrictInt | None = Field(None, ge=0, le=20, description="alternatives told with each token; 0: none")
+    best_of: StrictInt | None = Field(None, ge=1, le=MOST_TEXTS, description="texts generated; the n best are returned")
+    logprobs: StrictInt | None = Field(None, ge=0, le=20, description="alternatives of each token; 0: none")
     echo: bool | None = Field(False, description="give the prompt back, too")
     stop: Stop = Field(None, description="strings before which a text ends")
     stream: bool | None = Field(False, description="server-sent events, token by token")
@@ -63,13 +63,13 @@ class Completion(Request):
     logit_bias: dict[str, Annotated[Number, Field(ge=-100, le=100)]] | None = Field(None, max_length=1024)
     suffix: StrictStr | None = Field(None, description="refused: these models write from left to right")
     user: StrictStr | None = Field(None, max_length=1000, description="accepted, and without effect")
-    top_k: StrictInt | None = Field(None, ge=-1, le=2**31, description="draw from the k best; 0 or -1: from all")
+    top_k: StrictInt | None = Field(None, ge=-1, le=2**31, description="sample from the k best; 0 or -1: from all")
     min_p: Number | None = Field(None, ge=0, le=1, description="least share of the best token's probability")
     repetition_penalty: Number | None = Field(1.0, gt=0, le=10)
-    use_beam_search: bool | None = Field(False, description="search with max(n, best_of) beams; draws nothing")
+    use_beam_search: bool | None = Field(False, description="beam search with max(n, best_of) beams; no sampling")
     length_penalty: Number | None = Field(0.0, ge=-10, le=10, description="of a beam search")
-    prompt_logprobs: StrictInt | None = Field(None, ge=0, le=20, description="tell how probable the prompt was")
-    return_token_ids: bool | None = Field(False, description="tell the ids of prompt and text")
+    prompt_logprobs: StrictInt | None = Field(None, ge=0, le=20, description="score the prompt, with alternatives")
+    return_token_ids: bool | None = Field(False, description="include the token ids of prompt and text")
     boundary: bool | None = Field(None, description="put the boundary before the prompt; by default as the run does")
     add_special_tokens: bool | None = Field(True, description="accepted, and without effect: see boundary")
 
@@ -118,13 +118,13 @@ class ChatCompletion(Request):
 
     model: Name = None
     messages: Annotated[list[Message], Field(min_length=1, max_length=1024, fail_fast=True)]
-    max_tokens: StrictInt | None = Field(None, ge=1, le=2**20, description="tokens to write, at most")
+    max_tokens: StrictInt | None = Field(None, ge=1, le=2**20, description="length limit in tokens")
     max_completion_tokens: StrictInt | None = Field(None, ge=1, le=2**20, description="the same, OpenAI's newer name")
     temperature: Number | None = Field(1.0, ge=0, le=2, description="0 takes the best token")
     top_p: Number | None = Field(1.0, ge=0, le=1, description="nucleus: the smallest set of tokens with this mass")
     n: StrictInt | None = Field(1, ge=1, le=MOST_TEXTS, description="answers")
-    logprobs: bool | None = Field(False, description="tell the log-probability of each token")
-    top_logprobs: StrictInt | None = Field(None, ge=0, le=20, description="alternatives told with each token")
+    logprobs: bool | None = Field(False, description="include the log-probability of each token")
+    top_logprobs: StrictInt | None = Field(None, ge=0, le=20, description="alternatives of each token")
     stop: Stop = Field(None, description="strings before which a text ends")
     stream: bool | None = Field(False, description="server-sent events, token by token")
     stream_options: StreamOptions | None = None
@@ -133,7 +133,7 @@ class ChatCompletion(Request):
     frequency_penalty: Number | None = Field(0.0, ge=-2, le=2)
     logit_bias: dict[str, Annotated[Number, Field(ge=-100, le=100)]] | None = Field(None, max_length=1024)
     user: StrictStr | None = Field(None, max_length=1000, description="accepted, and without effect")
-    top_k: StrictInt | None = Field(None, ge=-1, le=2**31, description="draw from the k best; 0 or -1: from all")
+    top_k: StrictInt | None = Field(None, ge=-1, le=2**31, description="sample from the k best; 0 or -1: from all")
     min_p: Number | None = Field(None, ge=0, le=1, description="least share of the best token's probability")
     repetition_penalty: Number | None = Field(1.0, gt=0, le=10)
 
@@ -150,7 +150,7 @@ class Embeddings(Request):
     model: Name = None
     input: Prompt = Field(description="a text, several, token ids, or several lists of ids")
     encoding_format: Literal["float", "base64"] | None = "float"
-    dimensions: StrictInt | None = Field(None, ge=1, le=2**20, description="only the first so many numbers")
+    dimensions: StrictInt | None = Field(None, ge=1, le=2**20, description="only the first numbers of each vector")
     user: StrictStr | None = Field(None, max_length=1000)
     pool: Literal["mean", "max", "cls"] = Field("mean", description="how a text's vectors become one")
     layers: StrictStr | StrictInt = Field("last", description="as of lmlab embed")
@@ -160,7 +160,7 @@ class Fill(Request):
     """POST /v1/fill."""
 
     model: Name = None
-    text: StrictStr = Field(max_length=20000, description="with [MASK] for each blank")
+    text: StrictStr = Field(max_length=20000, description="with [MASK] for each masked token")
     top: StrictInt = Field(5, ge=1, le=100)
     jointly: bool = False
     order: Literal["left-to-right", "confident"] = "left-to-right"
@@ -198,7 +198,7 @@ class Tokenize(Request):
     """POST /tokenize."""
 
     model: Name = None
-    prompt: StrictStr = Field(description="the text; the name of the boundary stands for the boundary")
+    prompt: StrictStr = Field(description="the text; the name of the boundary token is encoded as that token")
     add_special_tokens: bool = Field(False, description="put before it what the model reads before a text")
 
 

@@ -16,7 +16,7 @@ from lmlab.serve.http_protocol import QuietServer, make_config
 from lmlab.serve.served import Runs
 
 DRAIN = 8.0
-"""Seconds that texts in the writing have to finish when the server is told to stop."""
+"""Seconds that running sequences have to finish when the server stops."""
 END_WITHIN = 9.0
 """Seconds after which all streams are closed, unless the drain is longer: the rest of it is for their last events."""
 SWITCH = 0.0005
@@ -25,19 +25,19 @@ interpreter busy, and every message would wait for its turn."""
 
 
 class Server(QuietServer):
-    """A server that lets texts in the writing finish, for a while, when it is told to stop."""
+    """A server that lets running sequences finish, for a while, when it stops."""
 
     def __init__(self, config: uvicorn.Config, runs: Runs, *, drain: float) -> None:
         super().__init__(config)
         self.runs, self.drain = runs, drain
         self.started_at: Callable[[str], None] = lambda address: None
-        """Is told the address as soon as requests can be taken."""
+        """Called with the address as soon as requests are accepted."""
 
     async def startup(self, sockets: Any = None) -> None:
         sys.setswitchinterval(SWITCH)
         for served in self.runs.served.values():
             await asyncio.to_thread(served.get_ready)
-        _forget_garbage()
+        _freeze_garbage()
         await super().startup(sockets)
         if self.started and self.servers and self.servers[0].sockets:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
@@ -56,7 +56,7 @@ class Server(QuietServer):
 
 
 def share_threads(runs: int) -> int:
-    """How many threads each run's engine has for its computation; the thread that asks has one from now on.
+    """The number of threads for the engine of each run; the calling thread uses one from now on.
 
     OpenMP keeps a team of threads for each thread that ever computed with several; as soon as those are more than the
     cores, each waits asleep for the others, and a step takes twice as long.
@@ -68,15 +68,15 @@ def share_threads(runs: int) -> int:
     return threads
 
 
-def _forget_garbage() -> None:
-    """Let the collector pass over all that is there now, which stays: it would look through PyTorch's million objects
-    every so often, and for 150 ms nobody would be answered."""
+def _freeze_garbage() -> None:
+    """Exclude all present objects from garbage collection: PyTorch has a million of them, and scanning them would block
+    the server for 150 ms."""
     gc.collect()
     gc.freeze()
 
 
 def make_server(app: Guard, runs: Runs, *, host: str, port: int, drain: float = DRAIN) -> Server:
-    """A server that is ready to run; texts in the writing have `drain` seconds when it is told to stop."""
+    """A server that is ready to run; running sequences have `drain` seconds to finish when it stops."""
     last_words = max(1, int(END_WITHIN - drain))
     config = make_config(app, host=host, port=port, timeout_graceful_shutdown=last_words)
     return Server(config, runs, drain=drain)

@@ -5,45 +5,25 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from lmlab.serve.errors import add_errors, add_library_errors
 from lmlab.serve.guard import Guard, Rules
-from lmlab.studio import (
-    attention,
-    bias,
-    blanks,
-    cells,
-    curves,
-    errors,
-    lecture,
-    mix,
-    neighbours,
-    next_words,
-    pairs,
-    predict,
-    probes,
-    runs,
-    senses,
-    sets,
-    surprise,
-    training,
-    translate,
-    why,
-    writing,
-)
+from lmlab.studio import jobs as training_jobs
+from lmlab.studio import lecture, sets
 from lmlab.studio.held_out import HeldOutReader
-from lmlab.studio.jobs import Works
+from lmlab.studio.jobs import Jobs
 from lmlab.studio.run_store import RunStore
 from lmlab.studio.sets import Sets
+from lmlab.studio.views import attention, attribution, cells, generation, runs, scores, vectors
 from lmlab.studio.workers import Workers
 
 if TYPE_CHECKING:
@@ -51,18 +31,24 @@ if TYPE_CHECKING:
 
 STATIC = Path(__file__).with_name("static")
 API = "/studio/api"
+OLD_ROUTES = {
+    **{"surprise": "surprisal", "pairs": "minimal-pairs", "why": "attribution", "mix": "layer-mix"},
+    **{"works": "jobs", "works/command": "jobs/command", "works/stop": "jobs/stop"},
+    **{"cells/fire": "cells/spans", "cells/follow": "cells/property"},
+}
+"""Routes that were renamed in version 0.6; the old ones redirect for one version."""
 WARM_UP_AFTER, PAGE_TAKES = 2.0, 0.7
-"""Seconds to wait for somebody to open the page, and that its files take."""
+"""Seconds to wait for the page to be opened, and for its files to be sent."""
 PAGE = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'none'"
 )
-"""What the page may load: its own files, and pictures that it made itself to save them."""
+"""What the page may load: its own files, and images that it makes itself to save them."""
 
 
 def make_studio(
     run_store: RunStore,
-    works: Works,
+    jobs: Jobs,
     ready: Sets,
     held_out: HeldOutReader,
     *,
@@ -70,17 +56,24 @@ def make_studio(
 ) -> APIRouter:
     """All routes of the studio, to be mounted on an application."""
     router = APIRouter(prefix=API)
-    inside = (attention, why, probes, neighbours, mix, errors)
-    for view in (runs, curves, next_words, surprise, writing, blanks, translate, predict, *inside):
+    for view in (runs, generation, attention, attribution):
         router.include_router(view.make_router(run_store))
-    for view in (cells, senses):
+    for view in (cells, vectors):
         router.include_router(view.make_router(run_store, held_out))
+    router.include_router(scores.make_router(run_store, ready))
     router.include_router(sets.make_router(ready))
-    for view in (pairs, bias):
-        router.include_router(view.make_router(run_store, ready))
     router.include_router(lecture.make_router(run_store, talk))
-    router.include_router(training.make_router(works))
+    router.include_router(training_jobs.make_router(jobs))
+    for old, new in OLD_ROUTES.items():
+        router.add_api_route(f"/{old}", _redirect_to(f"{API}/{new}"), methods=["GET", "POST"])
     return router
+
+
+def _redirect_to(address: str) -> Callable[[], Awaitable[Response]]:
+    async def redirect() -> Response:
+        return RedirectResponse(address, status_code=307)
+
+    return redirect
 
 
 def make_app(
@@ -93,21 +86,21 @@ def make_app(
     texts: Sequence[Path] = (),
     data: Sequence[Path] = (),
     allowed: Sequence[Path] = (),
-    works: Works | None = None,
+    jobs: Jobs | None = None,
     workers: Workers | None = None,
 ) -> Guard:
     """The studio of the runs in a folder, behind the guard.
 
-    Every request needs the `token`, unless it is None: who has it reads all runs, and trains new ones on the `texts`.
+    Every request needs the `token`, unless it is None; with it, all runs can be read, and new ones trained on `texts`.
     `names` are further host names of the studio, `talk` is the file of a lecture, `data` are ready sets. Held-out text
-    is read from the folder, the texts, the sets and what is `allowed` besides. Who gives `works` and `workers` can
-    close them however the server ends.
+    is read from the folder, the texts, the sets and the `allowed` folders. A caller that gives `jobs` and `workers` can
+    close them in any case.
     """
     run_store = RunStore(folder)
-    works = works or Works(run_store.folder, texts)
+    jobs = jobs or Jobs(run_store.folder, texts)
     workers = workers or Workers()
-    seen, api = threading.Event(), Later(run_store, workers)
-    held_out = HeldOutReader(run_store, [*(Path(text) for text in works.texts[1:]), *data, *allowed])
+    seen, api = threading.Event(), LazyAPI(run_store, workers)
+    held_out = HeldOutReader(run_store, [*(Path(text) for text in jobs.texts[1:]), *data, *allowed])
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -115,12 +108,12 @@ def make_app(
         yield
         workers.close()
         await asyncio.to_thread(api.close)
-        await asyncio.to_thread(works.close)
+        await asyncio.to_thread(jobs.close)
 
     app = FastAPI(title="lmlab studio", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.state.workers = workers
     ready = Sets(run_store.folder, data)
-    app.include_router(make_studio(run_store, works, ready, held_out, talk=talk))
+    app.include_router(make_studio(run_store, jobs, ready, held_out, talk=talk))
     app.mount("/studio/static", StaticFiles(directory=STATIC), name="static")
     add_errors(app)
     add_library_errors(app)
@@ -131,15 +124,15 @@ def make_app(
         return FileResponse(STATIC / "index.html", headers={"content-security-policy": PAGE})
 
     @app.get("/health")
-    async def health() -> Any:  # needs no thread, so it never waits for one
+    async def health() -> Any:  # async, so it never waits for a thread
         return {"status": "ok"}
 
     app.mount("/", api)
     return Guard(app, Rules(hosts=frozenset((host, *names)), token=token))
 
 
-def _warm_up(seen: threading.Event, api: Later) -> None:
-    """Import what models need once the page is there, or soon if nobody opens it: importing slows other threads."""
+def _warm_up(seen: threading.Event, api: LazyAPI) -> None:
+    """Import torch once the page is open, or soon if nobody opens it: importing slows other threads down."""
     if seen.wait(WARM_UP_AFTER):
         time.sleep(PAGE_TAKES)
     import lmlab.language_model  # noqa: F401
@@ -147,8 +140,8 @@ def _warm_up(seen: threading.Event, api: Later) -> None:
     api.make()
 
 
-class Later:
-    """The API of `lmlab serve` over a run store, made at the first request: what it needs is slow to import."""
+class LazyAPI:
+    """The API of `lmlab serve` over a run store, made at the first request, because its imports are slow."""
 
     def __init__(self, run_store: RunStore, workers: Workers) -> None:
         self.run_store, self.workers, self._lock = run_store, workers, threading.Lock()
@@ -164,14 +157,14 @@ class Later:
             if self._app is None:
                 from lmlab.serve.app import make_api
                 from lmlab.serve.served import Limits
-                from lmlab.studio.serving import ShelvedRuns
+                from lmlab.studio.serving import StoredRuns
 
-                self._runs = ShelvedRuns(run_store=self.run_store, workers=self.workers, limits=Limits())
+                self._runs = StoredRuns(run_store=self.run_store, workers=self.workers, limits=Limits())
                 self._app = make_api(self._runs)
             return self._app
 
     def close(self) -> None:
-        """Cut off what its engines write."""
+        """End all sequences of its engines."""
         if self._runs is not None:
             from lmlab.serve.app import close_runs
 

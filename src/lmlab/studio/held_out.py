@@ -2,7 +2,7 @@
 
 A run may be copied from anywhere, and its `recipe.json` may name any file. So a file that it names is read only if it
 lies in an allowed folder, and its text is shown only if its SHA-256 is the one of the text that the run was trained on.
-Errors say neither where a file lies nor whether it exists.
+Errors say neither where a file is nor whether it exists.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class HeldOutReader:
         self.allowed = [run_store.folder, *(path.resolve() for path in allowed)]
 
     def text(self, name: str) -> str:
-        """The beginning of the text that a run did not learn from; a ValueError where it may not be read."""
+        """The start of the held-out text of a run; a ValueError if it may not be read."""
         found, size = list[str](), 0
         for text in self._documents(name):
             check_cancelled()

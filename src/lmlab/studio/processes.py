@@ -21,7 +21,7 @@ class Process(NamedTuple):
 
     @classmethod
     def find(cls, pid: int) -> Process | None:
-        """The process that has a number now; None where there is none, or where the system does not say its start."""
+        """The process with this id; None if there is none, or if the system does not say when it started."""
         started = _started(pid)
         return None if started is None else cls(pid, started)
 
@@ -30,7 +30,7 @@ class Process(NamedTuple):
         return _started(self.pid) == self.started
 
     def command(self) -> list[str]:
-        """Its command line; nothing where it is not known."""
+        """Its command line; empty if unknown."""
         if Path("/proc/self/cmdline").exists():
             try:
                 return Path(f"/proc/{self.pid}/cmdline").read_text().split("\0")[:-1]
@@ -39,7 +39,7 @@ class Process(NamedTuple):
         return _ask_ps(self.pid, "args=").split()
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to this very process; nothing happens where it has ended."""
+        """Send a signal to exactly this process; does nothing if it has ended."""
         if not hasattr(os, "pidfd_open"):
             if self.running:
                 os.kill(self.pid, number)
@@ -58,7 +58,7 @@ class Process(NamedTuple):
 
 
 def _started(pid: int) -> str | None:
-    """When a process was started; None where it has ended."""
+    """When a process was started; None if it has ended."""
     if Path("/proc/self/stat").exists():
         try:
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

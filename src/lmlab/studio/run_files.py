@@ -1,6 +1,6 @@
-"""The files of runs as the studio reads them: runs may be copied from anywhere, so nothing in them is trusted.
+"""Reading the files of runs: they may be copied from anywhere, so nothing in them is trusted.
 
-Only regular files that lie in the studio's folder are read: a pipe would hang, and a link could lead to any file of the
+Only regular files in the studio's folder are read: a pipe would hang, and a link could lead to any file of the
 user. JSON that is too large, too deep or no table counts as damaged, so that one run cannot break the list of all.
 """
 
@@ -26,7 +26,7 @@ class UnreadableError(ValueError):
 
 
 def open_inside(path: Path) -> BinaryIO:
-    """A file of a run; an OSError where it is a link, which may lead out of the folder, or a pipe, which may hang."""
+    """Open a file of a run; an OSError if it is a link, which may lead out of the folder, or a pipe, which may hang."""
     number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
@@ -35,7 +35,7 @@ def open_inside(path: Path) -> BinaryIO:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A JSON file that is a table; an empty one where there is none, or where it is damaged."""
+    """The table in a JSON file; an empty one if the file is missing or damaged."""
     try:
         return read_strictly(path)
     except UnreadableError:
@@ -103,7 +103,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_inside(path: Path, folder: Path) -> bool:
-    """Whether a path, with all links followed, leads to a regular file or a folder that lies in a folder."""
+    """Whether a path, with all links followed, leads to a regular file or a folder inside `folder`."""
     real = Path(os.path.realpath(path))
     try:
         mode = os.stat(real).st_mode
@@ -123,7 +123,7 @@ def check_files(run: Path, folder: Path) -> None:
 
 
 def _files(folder: Path, *, depth: int) -> Iterator[Path]:
-    """All that lies in a run, and in those of its folders that are read; links are given, not followed."""
+    """All files in a run and in those of its folders that are read; links are listed, not followed."""
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if entry.is_dir(follow_symlinks=False):
             if depth or entry.name in READ_FOLDERS:

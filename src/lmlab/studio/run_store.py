@@ -1,15 +1,16 @@
-"""The runs under one folder, by name, and their models, loaded when they are first asked for.
+"""The run store: the runs in one folder by name, and their models, loaded at the first request.
 
-A name is where a run lies under the folder (`demo/lstm`). It is looked up among the names that were found there, and is
-never made into a path: so no request reaches a file outside the folder. Nothing here imports torch before a model is
-opened.
+A name is the path of a run in the folder (`demo/lstm`). It is looked up among the names that were found, and is never
+made into a path, so that no request reaches a file outside the folder. Torch is not imported before a model is opened.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,14 +31,18 @@ if TYPE_CHECKING:
 DEEPEST = 5
 """Folders between the studio's and a run's."""
 INSIDE = {"last", "last.new", "previous", "checkpoints", "tensorboard", "controls", "beside", "__pycache__"}
-"""What lies in a run and is none of its own."""
+"""Folders inside a run that are not runs."""
 WEIGHTS = "model.safetensors"
+UNKNOWN = ("kind", "year", "paper", "summary", "task", "how", "window", "heads", "parameters", "valid")
+"""Fields of the entry of a run that is unreadable, all null."""
 MOST_OPEN = 12
-"""Models that are kept in memory; the one that was not used for longest goes first."""
+"""Models that are kept in memory; the least recently used one goes first."""
 ODD = (TypeError, AttributeError, LookupError, RuntimeError, ArithmeticError)
-"""Errors that odd values in the files of a run lead to, beside ValueErrors."""
+"""Errors, beside ValueError, that unexpected values in the files of a run lead to."""
 LOOK_EVERY = 0.1
-"""Seconds between two looks whether somebody still waits, while another view uses the same model."""
+"""Seconds between two checks for cancellation while another view uses the same model."""
+SCAN_EVERY = 0.9
+"""Seconds for which a scan of the folder is shared by all tabs; a tab asks once a second."""
 
 
 class _Opened:
@@ -57,8 +62,9 @@ class RunStore:
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
         self._loading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
+        self._scanning, self._scanned, self._scanned_at = threading.Lock(), list[dict[str, Any]](), -math.inf
         self.let_go: Callable[[str, LanguageModel], None] = lambda name, model: None
-        """Is told of a run and its model that leaves the memory, for others or for newer weights."""
+        """Called with a run and its model when the model leaves the memory."""
 
     def paths(self) -> dict[str, Path]:
         """Every run by its name, as it is on the disk now."""
@@ -83,7 +89,7 @@ class RunStore:
                 self._look(path, found, depth + 1)
 
     def find(self, name: str) -> Path:
-        """The folder of the run of that name; a ValueError where there is none."""
+        """The folder of the run of that name; a ValueError if there is none."""
         paths = self.paths()
         if name not in paths:
             shown = name if len(name) <= 80 else name[:79] + "…"
@@ -100,24 +106,37 @@ class RunStore:
         return path
 
     def about(self) -> list[dict[str, Any]]:
-        """What a list of runs shows of each."""
+        """The entry of each run in the list of runs."""
         return [self.describe(name, path) for name, path in self.paths().items()]
 
+    def recent(self) -> list[dict[str, Any]]:
+        """The same from a scan of the folder that is at most `SCAN_EVERY` old: all tabs that are open share it."""
+        with self._scanning:
+            if time.monotonic() - self._scanned_at > SCAN_EVERY:
+                self._scanned, self._scanned_at = self.about(), time.monotonic()
+            return self._scanned
+
     def describe(self, name: str, path: Path) -> dict[str, Any]:
-        """A run for a list; of one that is damaged, why it is unreadable."""
+        """The entry of a run in the list; for a damaged one, why it is unreadable."""
         try:
             return describe(name, path, weights=self.has_weights(path))
         except UnreadableError as error:
-            empty = dict.fromkeys(("kind", "year", "paper", "summary", "task", "how", "parameters", "valid"))
-            return {"name": name, **empty, "does": [], "weights": False, "status": "unreadable", "why": str(error)}
+            return {
+                "name": name,
+                **dict.fromkeys(UNKNOWN),
+                "does": [],
+                "weights": False,
+                "status": "unreadable",
+                "why": str(error),
+            }
 
     def has_weights(self, path: Path) -> bool:
-        """Whether a run has weights, which lie in the folder."""
+        """Whether a run has weights, in a file inside the folder."""
         return is_inside(path / WEIGHTS, self.folder) and (path / WEIGHTS).is_file()
 
     @contextmanager
     def using(self, name: str) -> Iterator[LanguageModel]:
-        """The model of a run, for this thread alone; it is read anew where the run was trained further."""
+        """The model of a run, locked for this thread; loaded again if its file has changed."""
         opened = self._open(name)
         while not opened.lock.acquire(timeout=LOOK_EVERY):
             check_cancelled()
@@ -128,11 +147,11 @@ class RunStore:
             opened.lock.release()
 
     def open(self, name: str) -> LanguageModel:
-        """The model of a run, for passes that go on beside those of others."""
+        """The model of a run, not locked: several requests may use it at the same time."""
         return self._open(name).model
 
     def held(self, name: str, path: Path) -> LanguageModel | None:
-        """The model of a run where it is in memory and its file has not changed; `path` is that of `paths`."""
+        """The model of a run if it is in memory and its file has not changed; `path` is that of `paths`."""
         opened = self._opened.get(name)
         return opened.model if opened is not None and opened.stamp == _stamp(path) else None
 
@@ -143,7 +162,7 @@ class RunStore:
         stamp = _stamp(path)
         with self._lock:
             loading = self._loading.setdefault(name, threading.Lock())
-        with loading:  # others may go on with other runs meanwhile
+        with loading:  # requests for other runs do not wait
             held = self._opened.get(name)
             if held is None or held.stamp != stamp:
                 held = _Opened(self._load(path), stamp)
@@ -153,7 +172,7 @@ class RunStore:
         return held
 
     def _load(self, path: Path) -> LanguageModel:
-        """The model in a run; an error names its files as they lie under the folder."""
+        """Load the model of a run; errors name files by their path in the folder."""
         from lmlab.language_model import load
 
         try:
@@ -173,7 +192,7 @@ class RunStore:
         return model
 
     def _keep(self, name: str, opened: _Opened) -> list[tuple[str, _Opened]]:
-        """Keep a model as the one used last; which leave for it."""
+        """Mark a model as the last used; returns those that leave the memory."""
         with self._lock:
             before = self._opened.get(name, opened)
             self._opened[name] = opened
@@ -194,7 +213,7 @@ def _has_finite_weights(model: object) -> bool:
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    """What tells new weights of a run from old ones."""
+    """Time and size of the file of weights: they change when the run is trained further."""
     now = (path / WEIGHTS).stat()
     return now.st_mtime_ns, now.st_size
 
@@ -207,12 +226,14 @@ def _is_run(path: Path) -> bool:
 
 
 def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
-    """A run for a list: what it is, what can be done with it, how far it is; without reading its weights."""
+    """The entry of a run: its system, abilities, status and scores, read without its weights."""
     read_strictly(path / "recipe.json")
-    kind, told = read_strictly(path / "config.json").get("kind"), upgrade_task(read_strictly(path / "task.json"))
-    if not all(isinstance(value, str) for value in (kind, told.get("kind", ""), told.get("method") or "")):
+    config, tuned = read_strictly(path / "config.json"), upgrade_task(read_strictly(path / "task.json"))
+    kind, settings = config.get("kind"), config.get("model")
+    if not all(isinstance(value, str) for value in (kind, tuned.get("kind", ""), tuned.get("method") or "")):
         raise UnreadableError("config.json or task.json is damaged: the kind of model or of task is not a name")
-    system, task = LINEAGE.get(str(kind)), told.get("kind")
+    system, task = LINEAGE.get(str(kind)), tuned.get("kind")
+    sizes = settings if isinstance(settings, dict) else {}
     parameters = _last_line(path).get("parameters")
     total = parameters.get("total") if isinstance(parameters, dict) else None
     return {
@@ -223,7 +244,8 @@ def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
         "summary": system.summary if system else None,
         "does": list(system.does) if system and task is None else ["vectors"],
         "task": task,
-        "how": told.get("method"),
+        "how": tuned.get("method"),
+        **{size: value if isinstance(value := sizes.get(size), int) else None for size in ("window", "heads")},
         "status": status(path),
         "weights": weights,
         "parameters": total if is_number(total) else None,

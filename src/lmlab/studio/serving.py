@@ -1,7 +1,6 @@
-"""The runs of the folder behind the API of `lmlab serve`: each has its engine when it is first asked for.
+"""The runs of the folder behind the API of `lmlab serve`: the engine of a run starts at its first request.
 
-The views and the engine share one model in memory: a model's passes have no state of their own, so that they may go on
-beside each other.
+The views and the engine share one model in memory: its forward pass keeps no state, so they may run at the same time.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from lmlab.serve.errors import APIError
+from lmlab.serve.errors import APIError, checking
 from lmlab.serve.served import Runs, Served, serve_run
-from lmlab.studio.run_files import read
 from lmlab.studio.run_store import WEIGHTS, RunStore
 from lmlab.studio.workers import Workers, wait_until_gone
 
@@ -27,8 +25,8 @@ LEFT = "this model has just left the memory, for others or for newer weights; as
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShelvedRuns(Runs):
-    """All runs on a run_store that have weights, by where they lie; `served` are those that have an engine by now."""
+class StoredRuns(Runs):
+    """All runs of a run store that have weights, by their path; `served` are those whose engine has started."""
 
     run_store: RunStore
     workers: Workers = field(default_factory=Workers)
@@ -39,16 +37,17 @@ class ShelvedRuns(Runs):
         self.run_store.let_go = self.end
 
     def find(self, name: str | None) -> Served:
-        """The run of that name, the first where none is given; loaded, and its engine started, if need be."""
+        """The run of that name, or the first if none is given; loads its model and starts its engine if necessary."""
         known = self._known()
         if name is None and known:
             name = next(iter(known))
         if name is None or name not in known:
-            told = "there is no run with weights yet" if name is None else f"the model {name[:80]!r} does not exist"
+            problem = "there is no run with weights yet" if name is None else f"the model {name[:80]!r} does not exist"
             raise APIError(
-                f"{told}; there is: {', '.join(known) or 'none'}", status=404, param="model", code="model_not_found"
+                f"{problem}; there is: {', '.join(known) or 'none'}", status=404, param="model", code="model_not_found"
             )
-        model = self.run_store.open(name)
+        with checking("model"):
+            model = self.run_store.open(name)
         with self.lock:
             held = self.served.get(name)
             if held is None or held.lm is not model or held.engine.failed is not None:
@@ -60,7 +59,7 @@ class ShelvedRuns(Runs):
             return held
 
     async def open(self, name: str | None, request: Request) -> Served:
-        """The same for a route; what has to be loaded waits its turn among all heavy requests."""
+        """The same without blocking the event loop; loading waits for its turn among all heavy requests."""
         ready = await asyncio.to_thread(self._find_ready, name)
         if ready is not None:
             return ready
@@ -68,7 +67,7 @@ class ShelvedRuns(Runs):
         return await self.workers.run(lambda: asyncio.to_thread(self.find, name), gone=wait_until_gone(request))
 
     def _find_ready(self, name: str | None) -> Served | None:
-        """The run of that name, where its model and its engine are there already."""
+        """The run of that name, if its model is loaded and its engine has started."""
         known = self._known()
         name = next(iter(known), None) if name is None else name
         held = self.served.get(name or "")
@@ -77,7 +76,7 @@ class ShelvedRuns(Runs):
         return held if held.lm is self.run_store.held(held.name, known[held.name]) else None
 
     def end(self, name: str, model: LanguageModel) -> None:
-        """Take nothing more for a model that has left the memory; texts in the writing are finished."""
+        """Accept nothing more for a model that has left the memory; running sequences are finished."""
         with self.lock:
             held = self.served.get(name)
             if held is not None and held.lm is model:
@@ -89,7 +88,7 @@ class ShelvedRuns(Runs):
         return [card for card in cards if card["kind"] is not None]  # the others are damaged
 
     def card(self, name: str) -> dict[str, Any]:
-        """What is known of a run without loading it."""
+        """The entry of a run, without loading it."""
         known = self._known()
         if name not in known:
             return self.find(name).card()  # an error that says which there are
@@ -99,14 +98,13 @@ class ShelvedRuns(Runs):
         return {name: path for name, path in self.run_store.paths().items() if self.run_store.has_weights(path)}
 
     def _card(self, name: str, path: Path) -> dict[str, Any]:
-        told, settings = self.run_store.describe(name, path), read(path / "config.json").get("model")
-        window = settings.get("window") if isinstance(settings, dict) else None
+        about = self.run_store.describe(name, path)
         return {
             "id": name,
             "object": "model",
             "created": int((path / WEIGHTS).stat().st_mtime),
             "owned_by": "lmlab",
-            "kind": told["kind"],
-            "abilities": [*told["does"], *["task"] * (told["task"] is not None)],
-            "max_model_len": window if isinstance(window, int) else None,
+            "kind": about["kind"],
+            "abilities": [*about["does"], *["task"] * (about["task"] is not None)],
+            "max_model_len": about["window"],
         }

@@ -1,6 +1,6 @@
-"""Ready sets for the views: files that the studio was given, or that lie in the folder `sets` beside the runs.
+"""Ready sets for the views: files of --data, or in the folder `sets` beside the runs.
 
-As with runs, a name is looked up among those that are there, and is never made into a path.
+As with runs, a name is looked up among those that were found, and is never made into a path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from lmlab.messages import suggest
 from lmlab.progress import check_cancelled
-from lmlab.studio.responses import answer
+from lmlab.studio.responses import respond
 
 if TYPE_CHECKING:
     from lmlab.data.readers.files import Readable
@@ -40,7 +40,7 @@ class Sets:
             self.given[path.resolve().name] = path.resolve()
 
     def paths(self) -> dict[str, Path]:
-        """Every set, those that were given first; links that may lead out of the folder are left out."""
+        """Every set by name; links are left out, because they may lead out of the folder."""
         try:
             entries = sorted(os.scandir(self.folder), key=lambda entry: entry.name)
         except OSError:
@@ -53,7 +53,7 @@ class Sets:
         return {**beside, **self.given}
 
     def find(self, name: str) -> Path:
-        """The set of that name; a ValueError where there is none."""
+        """The set of that name; a ValueError if there is none."""
         paths = self.paths()
         if name not in paths:
             raise ValueError(f"there is no set {name[:80]!r}{suggest(name[:200], paths)}")
@@ -61,7 +61,7 @@ class Sets:
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Path]:
-        """The set of that name; what is wrong with it is told without the place where it lies."""
+        """The set of that name; errors about it do not contain its folder."""
         path = self.find(name)
         try:
             check_size(path)
@@ -71,7 +71,7 @@ class Sets:
 
 
 def check_size(path: Path) -> None:
-    """A ValueError where a set is too large for a view, or holds links, which may lead anywhere, or pipes."""
+    """Raise a ValueError if a set is too large for a view, or contains links or pipes."""
     size = lines = 0
     for file in [path] if path.is_file() else sorted(path.rglob("*")):
         if file.is_dir() and not file.is_symlink():
@@ -90,7 +90,7 @@ def check_size(path: Path) -> None:
 
 
 def _parts(file: Path) -> Iterator[Readable]:
-    """The content of a file; of a zip file, of each file in it."""
+    """The content of a file, or of each file in a zip file."""
     from lmlab.data.readers.files import open_unpacked, open_zip
 
     if file.suffix == ".zip":
@@ -106,6 +106,6 @@ def make_router(sets: Sets) -> APIRouter:
 
     @router.get("/sets")
     def list_sets() -> Response:
-        return answer({"sets": list(sets.paths())})
+        return respond({"sets": list(sets.paths())})
 
     return router

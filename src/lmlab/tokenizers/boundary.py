@@ -14,7 +14,7 @@ from lmlab.tokenizers.tokenizer import Tokenizer
 
 
 def opening_token(frame: Frame) -> int:
-    """The token after which a text begins, or would begin if it were empty; a ValueError where there is none."""
+    """Return the token before a text, also before an empty one; a ValueError if there is none."""
     row = frame.row().get("tokens", [])
     if not row and "boundary" in frame.specials.get("tokens", {}):
         row = [frame.specials["tokens"]["boundary"]]
@@ -27,23 +27,23 @@ def opening_token(frame: Frame) -> int:
 
 
 def puts_boundary(frame: Frame) -> bool:
-    """Whether a token stands before every text."""
+    """Whether there is a token before every text."""
     return bool(frame.row()["tokens"])
 
 
 def prompt_tokens(frame: Frame, ids: Pieces) -> list[int]:
-    """The tokens that a model reads before it predicts the next one: never none."""
+    """Return the tokens that a model reads before it predicts the next one: at least one."""
     row: list[int] = frame.row(a=ids)["tokens"]
     return row or [opening_token(frame)]
 
 
 def with_boundary(frame: Frame) -> Frame:
-    """The frame with the boundary before every text."""
+    """Return the frame with the boundary before every text."""
     return _change(frame, NEXT_TOKEN)
 
 
 def without_boundary(frame: Frame) -> Frame:
-    """The frame with nothing before a text."""
+    """Return the frame with nothing before a text."""
     return _change(frame, NO_BOUNDARY)
 
 
@@ -62,7 +62,7 @@ def _is_optional(frame: Frame) -> bool:
 
 
 def describe_boundary(frame: Frame, tokenizer: Tokenizer) -> str:
-    """What stands before a text, as one line; "" for models where that is no option."""
+    """Return what is before a text, as one line; "" for models without that option."""
     if not _is_optional(frame):
         return ""
     try:

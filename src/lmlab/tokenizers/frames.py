@@ -35,7 +35,7 @@ FILE = "frame.json"
 Pieces = Sequence[Any] | NDArray[Any]
 """The ids of a text, or vectors."""
 Item = Mapping[str, Pieces]
-"""The parts of what is read, by their letters."""
+"""The parts of an item, by their letters."""
 
 
 class Slot(NamedTuple):
@@ -52,7 +52,7 @@ class Slot(NamedTuple):
 
 @lru_cache
 def parse_template(template: str) -> tuple[Slot, ...]:
-    """The slots of a template; a ValueError says what is wrong with it."""
+    """Return the slots of a template; a ValueError says what is wrong with it."""
     if not re.fullmatch(r"[^\[\]]*(\[[^\[\]]*\][^\[\]]*)*", template):
         raise ValueError(f"the template {template!r} has a bracket that is not closed, or one inside another")
     slots: list[Slot] = []
@@ -85,7 +85,7 @@ def _parse_word(word: str, template: str) -> tuple[str, int | None]:
 
 
 class Framed(NamedTuple):
-    """One input of one row: what stands at each place, and where it is from."""
+    """One input of one row: the piece at each position, and where it comes from."""
 
     pieces: list[Any]
     parts: list[str]  # of the item; "" at a special token
@@ -93,7 +93,7 @@ class Framed(NamedTuple):
     segments: list[int] | None  # where the template has them
 
     def places(self, part: str) -> dict[int, int]:
-        """Where each piece of a part stands: its number -> its place; pieces that were cut off are missing."""
+        """Return the position of each piece of a part, by its number; pieces that were cut off are missing."""
         return {
             number: place
             for place, (name, number) in enumerate(zip(self.parts, self.numbers, strict=True))
@@ -111,13 +111,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """Templates, with the ids of their special tokens and what happens to items that are too long."""
+    """Templates, with the ids of their special tokens, and what to do with items that are too long."""
 
     templates: Mapping[str, str]
     specials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """For each input its special tokens as pieces: ids, or vectors; a source may have a vocabulary of its own."""
     window: int | None = None
-    """The most places of an input; what does not fit is cut off the longest parts, or strided."""
+    """The most positions of an input; what does not fit is cut off the longest parts, or strided."""
     anchor: Literal["first", "last"] = "first"
     """Which end of a part is kept when it is cut."""
     stride: int | None = None
@@ -149,7 +149,7 @@ class Frame:
         return any(slot.name == special for slot in self._slots()[name or self.reads])
 
     def overhead(self, name: str, parts: str) -> int:
-        """How many special tokens an input has around these parts."""
+        """Return the number of special tokens of an input around these parts."""
         return sum(not slot.is_part and slot.owner in ("", *parts) for slot in self._slots()[name])
 
     def layout(self, name: str, parts: str) -> list[tuple[Slot, Any]]:
@@ -158,7 +158,7 @@ class Frame:
         return [(slot, None if slot.is_part else self._special(name, slot.name)) for slot in slots]
 
     def place_of(self, special: str, name: str, lengths: Mapping[str, int]) -> int:
-        """Where a special token first stands in an input whose parts have so many pieces."""
+        """Return the first position of a special token in an input whose parts have these lengths."""
         place = 0
         for slot, _ in self.layout(name, "".join(lengths)):
             if slot.name == special:

@@ -1,4 +1,4 @@
-"""A text as a tokenizer cuts it: each token with its place in the text, and what the cutting costs and loses."""
+"""A text and its tokens: the characters of each token, tokens per word, and whether the text is lost."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Token(NamedTuple):
 
 
 def loses_text(tokenizer: Tokenizer, texts: Iterable[str]) -> bool:
-    """Whether any of these texts cannot be told from its ids, so that its bits per byte are too low.
+    """Whether any of these texts cannot be decoded from its ids, so that its bits per byte are too low.
 
-    Only tokenizers that may lose something are tried: each text must come back from its ids, special tokens included.
-    A space that a byte-level tokenizer adds before a text is no loss, unless the text begins with one of its own.
+    Only tokenizers that may lose something are tried: each text must be decoded unchanged, special tokens included. A
+    space that a byte-level tokenizer adds before a text is not a loss, unless the text begins with one of its own.
     """
     if not (tokenizer.lossy or tokenizer.may_drop_bytes) or tokenizer.kind == "characters":
         return False
@@ -42,7 +42,7 @@ def _comes_back(tokenizer: Tokenizer, text: str) -> bool:
 
 
 def restore(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
-    """The text that comes back from its ids, with the special tokens that were read in it."""
+    """Return the text decoded from its ids, with the special tokens in it."""
     if tokenizer.split_special_tokens:
         return tokenizer.decode(ids)
     return str(tokenizer.engine.decode(list(ids), skip_special_tokens=False))
@@ -57,7 +57,7 @@ class TokenizedText:
 
     @cached_property
     def tokens(self) -> list[Token]:
-        """Each token with its place; where nothing is lost, they cover the whole text without gaps."""
+        """Each token with its characters; if nothing is lost, they cover the whole text without gaps."""
         ids, offsets = self.tokenizer.encode_places(self.text)
         assert ids == self.ids, "the fast ways of encoding give what the library gives"
         tokens, before = [], 0
@@ -70,41 +70,41 @@ class TokenizedText:
 
     @property
     def bytes(self) -> int:
-        """In UTF-8."""
+        """The number of bytes in UTF-8."""
         return len(self.text.encode())
 
     @property
     def words(self) -> int:
-        """Runs without white space."""
+        """The number of words, split at white space."""
         return len(self.text.split())
 
     @property
     def bytes_per_token(self) -> float | None:
-        """How much text a token holds on average: the higher, the shorter are the sequences that a model reads."""
+        """The mean number of bytes of a token: the more, the shorter the sequences that a model reads."""
         return self.bytes / len(self.ids) if self.ids else None
 
     @property
     def tokens_per_word(self) -> float | None:
-        """Into how many tokens a word is cut on average (the tokenizer's fertility)."""
+        """The mean number of tokens of a word (the tokenizer's fertility)."""
         return len(self.ids) / self.words if self.words else None
 
     @property
     def unknown(self) -> int:
-        """How many tokens stand for what the vocabulary cannot spell."""
+        """The number of unknown tokens."""
         return int(self.tokenizer.is_unknown(np.array(self.ids)).sum())
 
     @cached_property
     def decoded(self) -> str:
-        """The text that comes back from the ids."""
+        """The text decoded from the ids."""
         return restore(self.tokenizer, self.ids)
 
     @property
     def lossless(self) -> bool:
-        """Whether this text comes back unchanged from ids that can all be predicted."""
+        """Whether this text is decoded unchanged from ids that can all be predicted."""
         return self.decoded == self.text and not (self.tokenizer.is_open and self.unknown)
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """Return everything, for JSON."""
         return {
             "tokenizer": self.tokenizer.spec,
             "vocabulary": self.tokenizer.vocabulary,
@@ -120,14 +120,14 @@ class TokenizedText:
         }
 
     def is_unknown(self, token: Token) -> bool:
-        """Whether a token only says that something unknown stands there."""
+        """Whether a token is the unknown token."""
         return bool(self.tokenizer.is_unknown(np.array(token.id)))
 
 
 def text_fingerprint(tokenizer: Tokenizer) -> str:
-    """The SHA-256 of what a tokenizer does with text: special tokens, which no text has, and their places are left out.
+    """Return a SHA-256 of how a tokenizer encodes text, without special tokens, which no text has.
 
-    So what fills blanks has the one of what predicts the next token, where it has [MASK] and the like besides.
+    So the tokenizer of a masked model has the same one as that of a next-token model, though it also has [MASK].
     """
     settings = json.loads(tokenizer.engine.to_str())
     settings["added_tokens"] = [each for each in settings["added_tokens"] if not each["special"]]

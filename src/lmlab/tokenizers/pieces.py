@@ -1,4 +1,4 @@
-"""What each token of a vocabulary looks like in a text: whether it begins a word, whether it can end a sentence."""
+"""Properties of each token of a vocabulary: whether it begins a word, whether it can end a sentence."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from lmlab.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
 Flags = NDArray[np.bool_]
 
 SPACE = "▁"
-"""How SentencePiece writes a space."""
+"""The character by which SentencePiece writes a space."""
 STOPS = ".!?…؟۔।"
-"""What ends a sentence where a new word follows."""
+"""Characters that end a sentence if a new word follows."""
 FULL_STOPS = "。！？"
-"""What ends a sentence in scripts without spaces, whatever follows."""
+"""Characters that end a sentence in scripts without spaces, whatever follows."""
 CLOSERS = ")]}”’»›」』"
-"""What may still belong to a sentence after its stop."""
+"""Characters that may still belong to a sentence after its stop."""
 QUOTES = "\"'"
 """Closers too, but only where the pieces show white space: elsewhere they may as well open the next sentence."""
 
 
 class Pieces(NamedTuple):
-    """Flags [V] of a vocabulary, so that a text of any length is searched by look-ups in them."""
+    """Flags [V] of a vocabulary, by which a text of any length is searched quickly."""
 
-    special: Flags  # stands for no text: the boundary, [CLS], [MASK] …, and numbers without a piece
+    special: Flags  # has no text: the boundary, [CLS], [MASK] …, and ids without a piece
     opens: Flags  # begins with white space
-    closes: Flags  # ends with white space, or stands for no text
+    closes: Flags  # ends with white space, or has no text
     white: Flags  # is nothing but white space
     newline: Flags  # holds a newline
-    stop: Flags  # ends with what ends a sentence where a word follows
-    full_stop: Flags  # ends with what ends a sentence whatever follows
+    stop: Flags  # ends a sentence if a word follows
+    full_stop: Flags  # ends a sentence whatever follows
     closer: Flags  # is nothing but closing brackets and quotes
 
     def begins_word(self, tokens: NDArray[np.integer]) -> Flags:
-        """Which tokens [..., T] begin a word; a word takes the white space before it along, as pieces mostly do.
+        """Return which tokens [..., T] begin a word; white space belongs to the word after it, as in most pieces.
 
         The first token of a row begins one, and so does whatever follows a special token.
         """
@@ -53,7 +53,7 @@ class Pieces(NamedTuple):
 
 
 def describe_pieces(tokenizer: Tokenizer) -> Pieces:
-    """The flags of a tokenizer's vocabulary."""
+    """Return the flags of a tokenizer's vocabulary."""
     texts = spell_pieces(tokenizer)
     unspaced = tokenizer.of_words or tokenizer.kind == "wordpiece"
     spaced = not unspaced and not _model(tokenizer).get("end_of_word_suffix")
@@ -82,9 +82,10 @@ def describe_pieces(tokenizer: Tokenizer) -> Pieces:
 
 
 def spell_pieces(tokenizer: Tokenizer) -> list[str | None]:
-    """The text of each token with the white space that it brings; None where it stands for no text.
+    """Return the text of each token with its white space; None if it has no text.
 
-    Words and WordPiece's beginnings of words bring a space before them; a byte that is no character alone is U+FFFD.
+    Words, and the first pieces of words in WordPiece, have a space before them.
+    A byte that is no character alone is U+FFFD.
     """
     model = _model(tokenizer)
     byte_level = '"ByteLevel"' in json.dumps(tokenizer._settings["pre_tokenizer"])

@@ -35,7 +35,7 @@ from lmlab.tokenizers.spellings import NEW_WORDS
 from lmlab.tokenizers.word_cache import WordCache, find_added
 
 BOUNDARIES = (BOUNDARY, END_OF_LINE, "<eod>", "</s>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
-"""The names under which published tokenizers keep the token between documents, the best first."""
+"""The names of the token between documents in published tokenizers, the best first."""
 
 SPECIAL_TOKENS: dict[str, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
@@ -46,7 +46,7 @@ SPECIAL_TOKENS: dict[str, tuple[str, ...]] = {
 """The special tokens of models that fill masks, each with the pieces that published tokenizers use for it."""
 
 WORD_KINDS = ("words", "spelled")
-"""The kinds whose tokens are whole words, known or told by their letters."""
+"""The kinds whose tokens are whole words, known or read by their letters."""
 
 Ids = NDArray[np.uint32]
 
@@ -98,13 +98,13 @@ class Tokenizer:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What a `tokenizer.json` cannot say; nothing where it is as usual."""
+        """The options that a `tokenizer.json` cannot hold; empty by default."""
         named = {} if self.named_boundary is None else {"boundary": self.named_boundary}
         return named if self.split_special_tokens else {**named, "split_special_tokens": False}
 
     @property
     def spec(self) -> str:
-        """What was asked for, as far as it can be told from the file: the kind and the size."""
+        """The spec, as far as the file shows it: the kind and the size."""
         return self.kind if self.kind in ("characters", "bytes") else f"{self.kind}:{self.predicted}"
 
     @property
@@ -119,11 +119,11 @@ class Tokenizer:
 
     @cached_property
     def predicted(self) -> int:
-        """How many of the ids can be predicted: all, but of `spelled` words those before the mark."""
+        """The number of ids that can be predicted: all, or for `spelled` words those before the mark."""
         return self._vocabulary[LETTERS] if self.is_open else self.vocabulary
 
     def is_unknown(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
-        """Which ids are predicted as the unknown token."""
+        """Return which ids are predicted as the unknown token."""
         unknown: NDArray[np.bool_] = ids == (-1 if self.unknown is None else self.unknown)
         return unknown | (ids >= self.predicted) if self.is_open else unknown
 
@@ -149,7 +149,7 @@ class Tokenizer:
 
     @cached_property
     def unknown(self) -> int | None:
-        """The id of what the vocabulary cannot say; None where there is no such thing."""
+        """The id of the unknown token, or None."""
         model = self._settings["model"]
         if model["type"] == "Unigram":
             return None if model["unk_id"] is None else int(model["unk_id"])
@@ -157,7 +157,7 @@ class Tokenizer:
 
     @cached_property
     def start(self) -> int:
-        """What stands before a text: the boundary, or a special token of its own."""
+        """The id of the token before a text: the boundary, or a special token of its own."""
         own = self._vocabulary.get(START, self.boundary)
         return own if own in self._specials else self.boundary
 
@@ -190,7 +190,7 @@ class Tokenizer:
 
     @cached_property
     def splitting_specials(self) -> Tokenizer:
-        """The same tokenizer for text that is learnt from, where special tokens are split like other text."""
+        """The same tokenizer for training text, in which special tokens are split like other text."""
         if self.split_special_tokens:
             return self
         return _from_string(self.engine.to_str(), self.named_boundary, True)
@@ -201,12 +201,12 @@ class Tokenizer:
         return hashlib.sha256((self.engine.to_str() + (self.named_boundary or "")).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; no boundary is added."""
+        """Return the ids of a text; no boundary is added."""
         ids: list[int] = self.encode_batch([text])[0].tolist()
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of several texts, computed side by side."""
+        """Return the ids of several texts, computed in parallel."""
         try:
             if self._added is not None and any(map(self._added.search, texts)):
                 return [np.array(ids, np.uint32) for ids in self._encode_afresh(texts)]
@@ -230,7 +230,7 @@ class Tokenizer:
             ) from None
 
     def encode_places(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """The ids of a text, each with the characters of the text that it is, from and to."""
+        """Return the ids of a text, each with its characters, from and to."""
         if self.is_open:
             found = list(re.finditer(r"\S+|\n", text))
             ids = [self._number_of(each[0].replace("\n", END_OF_LINE)) for each in found]
@@ -239,18 +239,18 @@ class Tokenizer:
         return encoding.ids, encoding.offsets
 
     def encode_closed(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids to store for training: special tokens are split, and words that the file lacks are unknown."""
+        """Return the ids to store for training: special tokens are split, and words that the file lacks are unknown."""
         if not self.is_open:
             return self.splitting_specials.encode_batch(texts)
         get, unknown = self._plain.get, self.unknown
         return [_collect(_split(text), lambda word: get(word, unknown)) for text in texts]
 
     def new_words(self, ids: Iterable[int]) -> list[str]:
-        """The words among ids that have a number of this process alone."""
+        """Return the words among ids that have an id in this process only."""
         return NEW_WORDS.words([token - self.vocabulary for token in ids if token >= self.vocabulary])
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; boundaries give nothing, but a newline where a newline is the boundary."""
+        """Return the text of ids; boundaries give nothing, or a newline if a newline is the boundary."""
         if self.is_open:
             return str(self.engine.decoder.decode([self._word(int(i)) for i in ids]))
         return str(self.engine.decode([int(i) for i in ids], skip_special_tokens=True))
@@ -271,7 +271,7 @@ class Tokenizer:
 
     @cached_property
     def text_of(self) -> Callable[[int], str | None]:
-        """Gives the text that a token adds whatever stands before it; None where that depends on it."""
+        """Return the text that a token adds after any other token; None if that depends on the other."""
         return cache(self._find_text)
 
     def _find_text(self, token: int) -> str | None:
@@ -284,7 +284,7 @@ class Tokenizer:
             return None
 
     def bytes_of(self, token: int) -> bytes | None:
-        """The bytes that a token stands for; None where it stands for characters, and for special tokens."""
+        """Return the bytes of a token; None for tokens of characters and special tokens."""
         piece = self.engine.id_to_token(token) or ""
         if not self._byte_level:  # bytes of characters that the vocabulary does not have: <0xE2>
             return BYTE_PIECES.get(piece) if has_step(self._settings["decoder"], "ByteFallback") else None

@@ -1,4 +1,4 @@
-"""Encoding by remembering: texts repeat their words, so each word with the space before it is encoded once.
+"""A cache of encoded words: texts repeat their words, so each word with the space before it is encoded once.
 
 Several times faster than encoding every text from scratch, with the same ids: GPT-2's pattern and BERT's rules both
 begin a new piece at white space that follows something else, and never look back over it.
@@ -15,24 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST = 500_000
-"""Words remembered: about 150 MB in the worst case."""
+"""The largest number of cached words: about 150 MB in the worst case."""
 LONGEST = 64
-"""Characters of a word that is worth remembering."""
+"""The largest number of characters of a cached word."""
 MOST_SEARCHED = 64
-"""With more added tokens than this, every text is left to the library, which is quicker than to search for them."""
+"""With more added tokens than this, every text is encoded by the library, which is faster than searching for them."""
 
 _WORDS = re.compile(r"\s*\S+|\s+")
 
 
 class WordCache:
-    """Encodes texts word by word through `encode`, which is asked only for words that are new."""
+    """Encodes texts word by word; `encode` is called only for words that are not cached."""
 
     def __init__(self, encode: Callable[[Sequence[str]], list[list[int]]]) -> None:
         self._encode = encode
         self._ids: dict[str, list[int]] = {}
 
     def encode_batch(self, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
-        """The ids of each text."""
+        """Return the ids of each text."""
         words = [_WORDS.findall(text) for text in texts]
         known = self._ids
         new = list(set().union(*words).difference(known))
@@ -48,10 +48,10 @@ class WordCache:
 
 
 def find_added(settings: Mapping[str, Any], *, split_special_tokens: bool) -> re.Pattern[str] | None:
-    """A pattern that is found in every text with an added token; None where no text can have one.
+    """Return a pattern that matches in every text with an added token; None if no text can have one.
 
-    `settings` are those of a `tokenizer.json`. Special tokens do not count where they are split like other text. An
-    added token that is compared with the normalized text may be written in other letters: then every text may have it.
+    `settings` are those of a `tokenizer.json`. Special tokens do not count if they are split like other text. An added
+    token that is compared with the normalized text may be spelled differently, so then every text may have it.
     """
     added = [each for each in settings["added_tokens"] if not (each["special"] and split_special_tokens)]
     if not added:

@@ -1,4 +1,4 @@
-"""From the pieces of a text to its words and back: what tagging, and vectors of words, go by."""
+"""The pieces of a text and its words: which piece belongs to which word, for tagging and word vectors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lmlab.tokenizers.tokenizer import Tokenizer
 
 
 class Text(NamedTuple):
-    """The pieces of a text, each with its place in the text and the word that it is in."""
+    """The pieces of a text, each with its characters and its word."""
 
     pieces: list[int]
     offsets: list[tuple[int, int]]  # the characters of the text that are the piece, from and to
     words: list[int | None]  # the number of the word; None for white space itself
 
     def first_pieces(self) -> dict[int, int]:
-        """The number of the first piece of each word, at which it is tagged (Devlin et al. 2019, section 5.3)."""
+        """Return the index of the first piece of each word, at which it is tagged (Devlin et al. 2019, section 5.3)."""
         firsts: dict[int, int] = {}
         for piece, word in enumerate(self.words):
             if word is not None:
@@ -27,7 +27,7 @@ class Text(NamedTuple):
 
 
 def find_words(text: str, offsets: Sequence[tuple[int, int]]) -> list[int | None]:
-    """For each token the number of the word, as `text.split()` has them, in which its first letter is."""
+    """Return for each token the index of the word of `text.split()` that has its first letter."""
     starts = [found.start() for found in re.finditer(r"\S+", text)]
     result: list[int | None] = []
     for first, end in offsets:
@@ -38,18 +38,18 @@ def find_words(text: str, offsets: Sequence[tuple[int, int]]) -> list[int | None
 
 
 def read_text(text: str, tokenizer: Tokenizer) -> Text:
-    """The pieces of a text with their places and words."""
+    """Return the pieces of a text with their characters and words."""
     pieces, offsets = tokenizer.encode_places(text)
     return Text(pieces, offsets, find_words(text, offsets))
 
 
 def read_words(words: Sequence[str], tokenizer: Tokenizer) -> Text:
-    """The pieces of words with single spaces between them; a word that has none gets the unknown token.
+    """Return the pieces of words joined by single spaces; a word without a piece gets the unknown token.
 
-    A normaliser may leave nothing of a word, and yet it wants a place for its tag.
+    A normalizer may remove a whole word, which still needs a piece for its tag.
     """
     if wrong := [word for word in words if not word or word.split() != [word]]:
-        raise ValueError(f"{wrong[0]!r} is no word: it is empty, or has white space in it")
+        raise ValueError(f"{wrong[0]!r} is not a word: it is empty, or has white space in it")
     text = " ".join(words)
     pieces, offsets, numbers = read_text(text, tokenizer)
     missing = set(range(len(words))) - set(numbers)

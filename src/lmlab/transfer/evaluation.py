@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lmlab.data.corpora.examples import ExamplesConfig, read, texts_of
+from lmlab.data.corpora.examples import ExamplesConfig, parts_of, read, texts_of
 from lmlab.data.readers.columns import Columns
 from lmlab.data.readers.examples import Example, Labelled, task_name
 from lmlab.data.readers.folders import find_parts, find_split
@@ -157,19 +157,26 @@ def check_names(examples: Sequence[Example], known: Sequence[str], *, path: str 
 
 
 def find_trained_on(run: Path, examples: Sequence[Example]) -> set[int]:
-    """The numbers of the examples that a run was trained on, if its training file is still there; otherwise none."""
+    """The numbers of the examples that a run was trained on, or whose scores chose its checkpoint.
+
+    None where its training file is no longer there.
+    """
     config = _training_data(run)
     if config is None:
         return set()
     try:
-        trained = {tuple(texts_of(example)) for example in read(config)[0].train}
+        train, selection, _ = parts_of(read(config)[0])
     except (ValueError, OSError):
         return set()
-    return {number for number, example in enumerate(examples) if tuple(texts_of(example)) in trained}
+    used = {tuple(texts_of(example)) for example in (*train, *(selection or ()))}
+    return {number for number, example in enumerate(examples) if tuple(texts_of(example)) in used}
 
 
 def format_trained_on(run: Path, seen: int, examples: int) -> str:
     """A note on a score of examples that a run was trained on."""
-    note = f"note: {run} was trained on {seen:,} of these {examples:,} examples, so the score is too good"
+    note = (
+        f"note: {run} was trained on {seen:,} of these {examples:,} examples, or its checkpoint was chosen by them, so "
+        "the score is too good"
+    )
     report = run / "report.html"
     return f"{note}; that on held-out examples is in {report}" if seen * 2 > examples and report.is_file() else note

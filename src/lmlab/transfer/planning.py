@@ -12,11 +12,12 @@ from lmlab.data.corpora.examples import ExamplesConfig, parts_of
 from lmlab.data.readers.examples import Labelled
 from lmlab.metrics.metric import Metric
 from lmlab.models import ARCHITECTURES, System, find, outline
+from lmlab.runs.checkpoint import load_tokenizer
 from lmlab.runs.recipe import Recipe, make_recipe, read_record
 from lmlab.runs.storage import TASK, read_json
 from lmlab.tasks import load_task
 from lmlab.tasks.task import METHODS as TASK_METHODS
-from lmlab.tokenizers.frames import FILE
+from lmlab.tokenizers.frames import FILE, NO_BOUNDARY, Frame
 from lmlab.training.budget import check_epochs
 
 METHODS = (*TASK_METHODS, "ulmfit")
@@ -64,7 +65,7 @@ def plan_finetuning(
     objective = {
         "kind": labelled.task,
         "method": method,
-        "frame": dict(system.task.frame),
+        "frame": task_frame(system, origin),
         "backwards": reads_backwards(origin),
         "window": (train or {}).get("window") or description["model"].get("window"),
         "segment": system.task.segment,
@@ -120,6 +121,22 @@ def read_origin(origin: Path) -> dict[str, Any]:
             "learnt: fine-tune a run that has one vocabulary for source and target"
         )
     return description
+
+
+def task_frame(system: System, origin: Path) -> dict[str, str]:
+    """The templates around the texts of a task; an imported model keeps what its own tokenizer puts before a text."""
+    templates = dict(system.task.frame)
+    if not templates.get("tokens", "").startswith("boundary ") or not (origin / FILE).is_file():
+        return templates
+    frame, tokenizer, rest = Frame.load(origin), load_tokenizer(origin), templates["tokens"].removeprefix("boundary ")
+    if dict(frame.templates) == dict(NO_BOUNDARY):
+        return {**templates, "tokens": rest}
+    opening = frame.specials.get("tokens", {}).get("boundary")
+    if tokenizer is None or opening in (None, tokenizer.boundary):
+        return templates
+    known = {"start": tokenizer.start} | ({"cls": tokenizer.special("cls")} if tokenizer.has_special("cls") else {})
+    name = next((name for name, token in known.items() if token == opening), "boundary")
+    return {**templates, "tokens": f"{name} {rest}"}
 
 
 def reads_backwards(origin: Path) -> bool:

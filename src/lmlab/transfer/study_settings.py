@@ -144,8 +144,10 @@ def check_same_study(kind: Kind, trials: Sequence[PlannedTrial], data: TaskData,
         scored = [path for path in sorted((folder / TRIALS).glob("*.json")) if is_trial(path)]
         changed = [f"{TRIALS}/{path.name}" for path in scored if path not in planned or not planned[path].is_done(path)]
     if changed:
+        older = {"data", "examples"} & set(changed) and data.config.leaks == "keep"
+        hint = " (versions before 0.6 removed test examples that occur in training: give --leaks test)" if older else ""
         raise ValueError(
-            f"{folder} was started with other settings ({', '.join(changed)}): resume with the same ones, choose "
+            f"{folder} was started with other settings ({', '.join(changed)}){hint}: resume with the same ones, choose "
             "another -o, or replace it with --overwrite"
         )
 

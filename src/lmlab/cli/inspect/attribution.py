@@ -1,4 +1,4 @@
-"""lmlab inspect attribution: what speaks for a prediction, and how far back gradients reach."""
+"""lmlab inspect attribution: which tokens a prediction depends on, and gradients by distance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lmlab inspect errors: what happens off the beaten track."""
+"""lmlab inspect errors: loops, copies and inventions on unusual input."""
 
 from __future__ import annotations
 

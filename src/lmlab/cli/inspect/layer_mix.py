@@ -1,4 +1,4 @@
-"""lmlab inspect layer-mix: which layers a fine-tuned run reads."""
+"""lmlab inspect layer-mix: the layer weights that a fine-tuned run has learnt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lmlab inspect probing: what can be read off each layer."""
+"""lmlab inspect probing: what a classifier finds in each layer."""
 
 from __future__ import annotations
 

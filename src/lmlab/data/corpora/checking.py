@@ -1,4 +1,4 @@
-"""What labelled examples look like: sizes, labels, duplicates, leaks, noise, lengths, and words that cannot be read."""
+"""Checks of labelled examples: sizes, labels, duplicates, leaks, noise, lengths, and unknown words."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from lmlab.tokenizers import Tokenizer
 
 SAMPLE = 5000
-"""Examples, spread over each split, whose lengths and words are looked at."""
+"""The number of examples of each split, evenly spread, whose lengths and words are checked."""
 SHOWN = 6
-"""Labels that the lines name."""
+"""The number of labels that the lines name."""
 RARE = 10
-"""Examples below which a class is called rare."""
+"""The number of examples below which a class is called rare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,30 +37,30 @@ class LabelSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What was found; `lines` says it in short, `as_dict` in full."""
+    """The result of a check; `lines` is a summary, `as_dict` is complete."""
 
     task: str
     format: str
     scheme: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     examples: Mapping[str, int]
-    """How many there are in each split."""
+    """The number of examples of each split."""
     labels: Mapping[str, int] = field(default_factory=dict)
-    """How often each class, tag or kind of span occurs in train."""
+    """The count of each class, tag or kind of span in train."""
     scores: tuple[float, float, float] | None = None
     """The lowest, the mean and the highest score in train."""
     unanswered: int = 0
     duplicates: Mapping[str, int] = field(default_factory=dict)
-    """Examples of each split whose text stood there before."""
+    """The number of examples of each split whose text is repeated."""
     leaks: Mapping[str, int] = field(default_factory=dict)
-    """Examples of valid that stand in train, and of test that stand in train or valid."""
+    """The number of examples of valid that are in train, and of test that are in train or valid."""
     noisy: int = 0
-    """Texts of train that have two different labels."""
+    """The number of texts of train with two different labels."""
     noisy_example: str = ""
     skipped: Mapping[str, int] = field(default_factory=dict)
     notes: Sequence[str] = ()
     looked_at: int = 0
-    """Examples whose lengths and words were looked at; 0 where there was no tokenizer."""
+    """The number of examples whose lengths and words were checked; 0 without a tokenizer."""
     longest: int = 0
     window: int | None = None
     too_long: int = 0
@@ -73,7 +73,7 @@ class Check:
     """What happens to examples that are longer than the window."""
 
     def lines(self) -> list[str]:
-        """What a user should see before training, in a few lines of plain text."""
+        """Return a summary for the user before training, in a few lines."""
         sizes = ", ".join(f"{name} {number:,}" for name, number in self.examples.items())
         said = [f"{self.task}: {self.format}"]
         if self.columns:
@@ -95,7 +95,7 @@ class Check:
         return said + [f"note: {note}" for note in self.notes]
 
     def require_held_out(self) -> None:
-        """A ValueError where examples that were to be held out are all trained on."""
+        """Raise a ValueError if all held-out examples are in train."""
         for name, number in self.leaks.items():
             if number and number == self.examples[name]:
                 raise ValueError(f"{self._describe_leaks(name, number)}; give others, or leave them out")
@@ -109,7 +109,7 @@ class Check:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """All that was found, for JSON."""
+        """Return the complete result, for JSON."""
         words = ("label_lines", "if_too_long")
         return {
             name: dict(value) if isinstance(value, Mapping) else value
@@ -195,9 +195,9 @@ def check(
 
 
 def remove_leaks(labelled: Labelled) -> tuple[Labelled, dict[str, int]]:
-    """The examples without those of valid that stand in train, and of test that stand in train or valid; how many.
+    """Return the examples without those of valid that are in train, and of test that are in train or valid; and counts.
 
-    A split of which nothing would be left is None after that.
+    A split that would be empty is None after that.
     """
     splits = _splits(labelled)
     names = {split: [name_text(example) for example in examples] for split, examples in splits.items()}
@@ -244,7 +244,7 @@ def _find_leaks(names: Mapping[str, Sequence[str]]) -> dict[str, list[bool]]:
 
 
 def _find_noise(examples: Sequence[Example], names: Sequence[str]) -> list[str]:
-    """Texts with two labels, each in words."""
+    """Return descriptions of texts with two labels."""
     first: dict[str, Example] = {}
     noisy: dict[str, str] = {}
     for name, example in zip(names, examples, strict=True):

@@ -1,4 +1,4 @@
-"""Which labelled examples train a task, which choose its model and which test it."""
+"""Splits labelled examples into train, valid and test."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from lmlab.data.readers.media import digest_media
 
 SHARES = (0.8, 0.1, 0.1)
 FEWEST = 3
-"""Different texts that a split needs."""
+"""The least number of different texts that can be split."""
 SELECTED = 0.1
-"""Fraction of the training examples that chooses the checkpoint, where what came as valid is only scored."""
+"""The fraction of the training examples that chooses the checkpoint, if valid is only scored."""
 FEWEST_TO_SELECT = 100
-"""Different training texts below which none are held out to choose a checkpoint: too few would be left to choose by."""
+"""The least number of different training texts from which some are held out to choose a checkpoint."""
 
 
-class Split(NamedTuple):
-    """Examples by what they are for; each in the order in which they came."""
+class ExampleSplits(NamedTuple):
+    """Examples by split, each in the order of the file."""
 
     train: list[Example]
     valid: list[Example]
@@ -30,7 +30,7 @@ class Split(NamedTuple):
 
 
 def name_text(example: Example) -> str:
-    """What makes two examples the same: their texts, whatever their label; the amount of white space does not count."""
+    """Return what identifies an example: its texts and media, without the label; white space is normalized."""
     texts = example.a if isinstance(example.a, tuple) else (example.a,)
     parts = [*texts, "\x1f", example.b or "", "\x1f", *example.choices]
     if example.media is not None:
@@ -39,7 +39,7 @@ def name_text(example: Example) -> str:
 
 
 def name_group(example: Example) -> str:
-    """What must stay on one side of a split: the text, and of a question with answers in a context the context."""
+    """Return what must stay in one split: the text; for a question about a context, the context."""
     if isinstance(example.label, tuple) and example.b is not None:
         return " ".join(example.b.split())
     return name_text(example)
@@ -51,15 +51,15 @@ def split_examples(
     shares: Sequence[float] = SHARES,
     seed: int = 0,
     stratify: bool = True,
-) -> Split:
-    """Examples dealt out to train, valid and test, always the same for the same texts and seed.
+) -> ExampleSplits:
+    """Split examples into train, valid and test, always in the same way for the same texts and seed.
 
-    Examples with the same text go together, and so do questions about the same context: nothing that is tested was
-    seen. With `stratify` every class is dealt out by itself, so that each part has its share of each, and a class that
-    has too few examples for that is trained on. The order of the file does not matter.
+    Examples with the same text stay together, and so do questions about the same context, so that no test text is
+    trained on. With `stratify` every class is split separately, so that each split has its fraction of each class; a
+    class with too few examples for that is in train only. The order of the file does not matter.
     """
     wanted = check_shares(shares)
-    sizes = [wanted.get(name, 0.0) for name in Split._fields]
+    sizes = [wanted.get(name, 0.0) for name in ExampleSplits._fields]
     groups: dict[str, list[int]] = defaultdict(list)
     for index, example in enumerate(examples):
         groups[name_group(example)].append(index)
@@ -83,16 +83,16 @@ def split_examples(
     chosen: list[list[int]] = [[], [], []]
     for name, indices in groups.items():
         chosen[part[name]] += indices
-    return Split(*([examples[index] for index in sorted(indices)] for indices in chosen))
+    return ExampleSplits(*([examples[index] for index in sorted(indices)] for indices in chosen))
 
 
 def complete_splits(
     labelled: Labelled, *, shares: Sequence[float] = SHARES, seed: int = 0, stratify: bool = True
 ) -> Labelled:
-    """The same examples with a valid and, where nothing was held out, a test taken from train.
+    """Return the examples with a valid and, if nothing was held out, a test taken from train.
 
-    Where a valid came along, no test is made up: what would test is better trained on (see `hold_out_selection`).
-    Where only a test came along, valid is taken from train.
+    If there is a valid already, no test is taken: its examples are better trained on (see `hold_out_selection`). If
+    there is only a test, valid is taken from train.
     """
     if labelled.valid is not None:
         return labelled
@@ -106,10 +106,10 @@ def complete_splits(
 
 
 def hold_out_selection(labelled: Labelled, *, fraction: float, seed: int = 0) -> Labelled:
-    """The same examples with a fraction of train that chooses the checkpoint, where there is a valid and no test.
+    """Return the examples with a fraction of train that chooses the checkpoint, if there is a valid and no test.
 
-    The best of several checkpoints looks better than it is on the examples that chose it, so valid is only scored.
-    Where there are too few training texts, or the fraction is 0, nothing is held out and no checkpoint is chosen.
+    The score of the best checkpoint is too optimistic on the examples that chose it, so valid is only scored. If there
+    are too few training texts, or the fraction is 0, nothing is held out and no checkpoint is chosen.
     """
     if labelled.test is not None or labelled.valid is None:
         return labelled
@@ -134,7 +134,7 @@ def _commonest(examples: Sequence[Example], indices: Sequence[int]) -> str:
 
 
 def _deal(names: Sequence[str], groups: dict[str, list[int]], sizes: Sequence[float], jitter: float) -> dict[str, int]:
-    """The part of each group: where it stands, from 0 to 1, among all of its class."""
+    """Return the split of each group, by its position, from 0 to 1, among all of its class."""
     total = sum(len(groups[name]) for name in names)
     part: dict[str, int] = {}
     seen = 0
@@ -146,7 +146,7 @@ def _deal(names: Sequence[str], groups: dict[str, list[int]], sizes: Sequence[fl
 
 
 def _keep_classes(examples: Sequence[Example], groups: dict[str, list[int]], part: dict[str, int]) -> None:
-    """Move to train what holds a class that would otherwise not be there."""
+    """Move groups to train whose class would otherwise not be there."""
     trained = {examples[index].label for name, indices in groups.items() if not part[name] for index in indices}
     for name, indices in groups.items():
         labels = {examples[index].label for index in indices}
@@ -162,7 +162,7 @@ def _fill_parts(
     sizes: Sequence[float],
     part: dict[str, int],
 ) -> None:
-    """Give a part that was asked for and got nothing one group of train, of a class that others there have too."""
+    """Move a group of train to a split that would be empty, if other groups of train have its class."""
     for wanted in (1, 2):
         if not sizes[wanted] or wanted in part.values():
             continue

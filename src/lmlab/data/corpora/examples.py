@@ -1,4 +1,4 @@
-"""Labelled examples from files of many formats, split, and free of what would leak from training into the test."""
+"""Labelled examples from files of many formats, split, without leaks from training into the test."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ class ExamplesConfig(DataConfig):
         description="with validation and no test examples: fraction of `examples` that chooses the checkpoint, so that "
         "validation is only scored; 0: the last checkpoint; by default validation chooses",
     )
-    task: TaskName | None = Field(None, description="what is learnt; by default told from the file")
-    columns: dict[str, str] = Field({}, description="which column is what: a (text), b, label; names or numbers")
+    task: TaskName | None = Field(None, description="the task; by default recognized from the file")
+    columns: dict[str, str] = Field({}, description="the column of each field: a (text), b, label; names or numbers")
     leaks: Literal["keep", "train", "test"] = Field(
         "keep",
-        description="test or validation examples that training has, too: keep them, or remove them from train or test",
+        description="held-out examples that are also in train: keep them, or remove them from train or test",
     )
     drop_bad_labels: bool = Field(False, description="leave out rows whose score is not a number")
-    take: int | None = Field(None, ge=1, description="learn from so many examples only, drawn at random")
-    draw: int = Field(0, ge=0, description="of take: the seed of the draw")
+    take: int | None = Field(None, ge=1, description="train on at most this many examples, sampled at random")
+    draw: int = Field(0, ge=0, description="the seed of that sample")
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,16 @@ class ExampleSplit(Dataset):
 
 
 def texts_of(example: Example) -> list[str]:
-    """All texts of an example."""
+    """Return all texts of an example."""
     first = example.a if isinstance(example.a, str) else " ".join(example.a)
     return [first, *([example.b] if example.b else []), *example.choices]
 
 
 def read(config: ExamplesConfig) -> tuple[Labelled, Labelled]:
-    """The examples of a recipe, split; and before `take` chooses among them, to be looked at.
+    """Return the examples of a recipe in splits; and the same before `take` samples from them, to be checked.
 
-    Splits that are made here have no text in common. A file of its own for valid or test is scored whole, whatever
-    training shows of it, unless `leaks` says from which side such examples are removed.
+    Splits that are made here have no text in common. A separate file for valid or test is scored whole, even if some of
+    its examples are in train, unless `leaks` says from which side such examples are removed.
     """
     first, *others = config.examples
     if others:
@@ -105,7 +105,7 @@ def read(config: ExamplesConfig) -> tuple[Labelled, Labelled]:
 
 
 def _settle_leaks(found: Labelled, config: ExamplesConfig) -> Labelled:
-    """Examples as they came, split, and without those that a recipe wants removed; a note says how many."""
+    """Return the examples in splits, without the leaks that the settings remove; a note says how many."""
     shares = tuple(config.split)
     if config.leaks == "train":
         found, counts = remove_trained(found)
@@ -134,9 +134,9 @@ def _note_removed(labelled: Labelled, counts: Mapping[str, int], why: str) -> La
 
 
 def draw(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]:
-    """The first `count` examples of a random order in which each class has its share and comes early at least once.
+    """Return the first `count` examples of a random order in which each class has its fraction and comes early once.
 
-    The order depends on the seed alone, so the examples of a smaller number are among those of a larger one.
+    The order depends on the seed alone, so a smaller sample is part of a larger one.
     """
     generator = random.Random(f"examples {seed}")
     shuffled = generator.sample(list(examples), len(examples))
@@ -147,7 +147,7 @@ def draw(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]
         by_label.setdefault(example.label, []).append(example)
     ranked = [
         ((number + 0.5) / len(own), example) for own in by_label.values() for number, example in enumerate(own)
-    ]  # the n-th of its class, as a share: so each class is drawn evenly
+    ]  # the n-th of its class, as a fraction, so each class is sampled evenly
     ranked.sort(key=lambda pair: pair[0])
     firsts = [own[0] for own in by_label.values()]
     known = set(map(id, firsts))
@@ -161,7 +161,7 @@ def prepare(
     source: str | Tokenizer | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
-    """The corpus of a recipe's examples."""
+    """Return the corpus of a recipe's examples."""
     return make_corpus(read(config)[0], processor, name=", ".join(config.named))
 
 
@@ -183,7 +183,7 @@ def make_corpus(labelled: Labelled, processor: str | Processor | None, *, name: 
 
 
 def parts_of(labelled: Labelled) -> tuple[Sequence[Example], Sequence[Example] | None, Sequence[Example] | None]:
-    """The examples that are trained on, that choose the checkpoint, and that are only scored."""
+    """Return the examples that are trained on, that choose the checkpoint, and that are only scored."""
     if labelled.selection is None:
         return labelled.train, labelled.valid, labelled.test
     return labelled.train, labelled.selection or None, labelled.valid
@@ -195,7 +195,7 @@ def all_examples(labelled: Labelled) -> list[Example]:
 
 
 def fingerprint(parts: Sequence[Sequence[Example] | None]) -> str:
-    """A SHA-256 of examples: the same for the same texts and labels, wherever their files are."""
+    """Return a SHA-256 of examples: the same for the same texts and labels, wherever their files are."""
     digest = hashlib.sha256()
     for part in parts:
         for example in part or ():

@@ -1,8 +1,8 @@
 """Held-out text in the cache, found by the SHA-256 of the text that a run was trained on, without its files.
 
-A run keeps that hash in its `recipe.json`. Preparing a text notes under it which prepared corpora have its validation
-and test documents. So what a run did not learn from can be read again after its files have moved, and a reader who
-must not open files that a run names (the studio) need not.
+A run keeps that hash in its `recipe.json`. When a text is prepared, the cache stores under that hash which corpora have
+its validation and test documents. So held-out text can be read after the files of a run have moved, and also by a
+program that must not open files that a run names (the studio).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from lmlab.data.corpora.store import read_index
 from lmlab.data.readers.files import cache_folder
 
 FOLDER = "texts"
-"""The folder of the cache that holds one small file for each text."""
+"""The folder of the cache with one small file for each text."""
 
 
 def remember_text(cache: Path, fingerprint: str, *, keys: Sequence[str] = (), texts: Sequence[str] = ()) -> None:
-    """Note the `keys` of the corpora that hold a text, or the fingerprints of the `texts` that it consists of."""
+    """Store the `keys` of the corpora that hold a text, or the fingerprints of the `texts` in it."""
     path, content = cache / FOLDER / f"{fingerprint}.json", json.dumps({"keys": list(keys), "texts": list(texts)})
     try:
         if path.is_file() and path.read_text() == content:
@@ -39,7 +39,7 @@ def remember_text(cache: Path, fingerprint: str, *, keys: Sequence[str] = (), te
 
 
 def read_cached(fingerprint: str, *, cache: Path | None = None) -> Iterator[str] | None:
-    """The test documents of a text (its validation documents where it has no test part); None if none are cached."""
+    """Return the test documents of a text (validation documents if it has no test split); None if none are cached."""
     cache = cache or cache_folder()
     folders = _find(cache, fingerprint)
     for name in ("test", "valid"):
@@ -51,7 +51,7 @@ def read_cached(fingerprint: str, *, cache: Path | None = None) -> Iterator[str]
 
 
 def _find(cache: Path, fingerprint: str) -> list[tuple[Path, str]]:
-    """The folders of the corpora that hold a text, with their keys."""
+    """Return the folders of the corpora that hold a text, with their keys."""
     if not re.fullmatch(r"[0-9a-f]{64}", fingerprint):
         return []
     try:

@@ -1,7 +1,7 @@
-"""Texts in several languages: one vocabulary for all, and small languages read more often than their size warrants.
+"""Texts in several languages: one vocabulary for all, and small languages are sampled more often than their size.
 
-The share of a language with n tokens is n^α / Σ n^α (Devlin's mBERT with α = 0.7, Conneau & Lample 2019 with 0.5, XLM-R
-with 0.3): α = 1 leaves sizes as they are, 0 treats all languages alike.
+The fraction of a language with n tokens is n^α / Σ n^α (Devlin's mBERT with α = 0.7, Conneau & Lample 2019 with 0.5,
+XLM-R with 0.3): α = 1 leaves sizes as they are, 0 gives all languages the same fraction.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from lmlab.tokenizers.files import with_words
 from lmlab.tokenizers.training import MOST_COUNTED, is_path
 
 PIECE = 1 << 16
-"""Bytes of a language that are taken together, or left out together, when the tokenizer is trained."""
+"""The number of bytes of a language that are used, or left out, together when the tokenizer is trained."""
 
 
 def shares_of(sizes: Mapping[str, float], *, alpha: float) -> dict[str, float]:
-    """n^α / Σ n^α for each language of size n."""
+    """Return n^α / Σ n^α for each language of size n."""
     smoothed = {name: size**alpha for name, size in sizes.items()}
     return {name: value / sum(smoothed.values()) for name, value in smoothed.items()}
 
 
 @dataclass(frozen=True)
 class LanguageSplit(Dataset):
-    """One part of a corpus in several languages; read as a whole, they follow each other."""
+    """A split of a corpus in several languages; `tokens` has them one after another."""
 
     languages: Mapping[str, TextSplit]
     alpha: float
 
     @cached_property
     def tokens(self) -> NDArray[Any]:
-        """All tokens, language by language, read into memory; `size` and `loader` do without."""
+        """All tokens, language by language, read into memory; `size` and `loader` do not need them."""
         first, *others = (part.tokens for part in self.languages.values())
         return np.concatenate([first, *(tokens[1:] for tokens in others)])  # one boundary between two languages
 
     @cached_property
     def documents(self) -> NDArray[np.int64]:
-        """The place in `tokens` of each document's first token."""
+        """The position in `tokens` of each document's first token."""
         places, before = [], 0
         for part in self.languages.values():
             places.append(part.documents + before)
@@ -75,16 +75,16 @@ class LanguageSplit(Dataset):
 
     @property
     def shares(self) -> dict[str, float]:
-        """How often each language is read."""
+        """The fraction of the batches of each language."""
         return shares_of({name: len(part.tokens) for name, part in self.languages.items()}, alpha=self.alpha)
 
     def texts(self) -> Iterator[str]:
-        """The text of each document, for valid and test."""
+        """Yield the text of each document, for valid and test."""
         for part in self.languages.values():
             yield from part.texts()
 
     def bytes_per_token(self, *, text_alone: bool = False) -> float:
-        """Of all languages alike: validation gives each the same weight."""
+        """Return the mean over the languages: validation gives each the same weight."""
         each = [part.bytes_per_token(text_alone=text_alone) for part in self.languages.values()]
         return sum(each) / len(each)
 
@@ -144,7 +144,7 @@ def prepare(
     source: str | Tokenizer | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
-    """The corpus of a recipe's texts."""
+    """Return the corpus of a recipe's texts."""
     return prepare_languages(
         config.text,
         tokenizer=as_tokenizer(processor),
@@ -158,7 +158,7 @@ def prepare(
 
 
 def check_languages(texts: Mapping[str, Any], **others: Mapping[str, Any] | None) -> None:
-    """A ValueError where the texts for validation or test are not in the languages of the text."""
+    """Raise a ValueError if the texts for validation or test are not in the languages of the text."""
     for what, given in others.items():
         if given is not None and given.keys() != texts.keys():
             raise ValueError(
@@ -178,7 +178,7 @@ def prepare_languages(
     cache: Path | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
-    """Texts by language as one corpus, whose parts are `LanguageSplit`s; each language is split by itself."""
+    """Return texts by language as one corpus, whose splits are `LanguageSplit`s; each language is split separately."""
     check_languages(texts, valid=valid, test=test)
 
     def report(name: str) -> ReportProgress | None:
@@ -224,7 +224,7 @@ def prepare_languages(
 
 
 def _shared_tokenizer(spec: str, corpora: Any, alpha: float, cache: Path | None) -> Tokenizer:
-    """One tokenizer for all languages, trained on a sample that is smoothed as training will be; kept in the cache."""
+    """Return one tokenizer for all languages, trained on a sample smoothed as training will be; kept in the cache."""
     if is_path(spec):
         return resolve(spec, lambda: ())
     raw: dict[str, Corpus] = corpora("bytes")
@@ -244,7 +244,7 @@ def _shared_tokenizer(spec: str, corpora: Any, alpha: float, cache: Path | None)
 
 
 def _sample(corpus: Corpus, *, size: int) -> Iterator[str]:
-    """About `size` bytes of the training text of a language, from all of it; more than once where it is shorter."""
+    """Yield about `size` bytes of the training text of a language, evenly; more than once if it is shorter."""
     tokens = corpus.train.as_text().tokens
     pieces = [tokens[start : start + PIECE] for start in range(0, len(tokens), PIECE)]
     times, rest = divmod(size, len(tokens))
@@ -256,7 +256,7 @@ def _sample(corpus: Corpus, *, size: int) -> Iterator[str]:
 
 
 def _new_words(shared: Tokenizer, parts: Mapping[str, Corpus]) -> list[str]:
-    """The `spelled` words that the languages have added to a tokenizer; none where it has them all, as a run's own."""
+    """Return the `spelled` words that the languages add to a tokenizer; none if it has them all."""
     new: dict[str, None] = {}
     for corpus in parts.values():
         own = corpus.text_tokenizer

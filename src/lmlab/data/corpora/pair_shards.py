@@ -1,4 +1,4 @@
-"""From aligned files to a folder of tokens: reading, splitting, learning vocabularies, filtering, encoding."""
+"""Make a folder of tokens from aligned files: read, split, train tokenizers, filter, encode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIDES = ("source", "target")
 
 
 class Choices(NamedTuple):
-    """What shapes a corpus of pairs besides the texts."""
+    """The settings of a corpus of pairs."""
 
     tokenizer: str | Tokenizer
     source_tokenizer: str | Tokenizer | None
@@ -34,7 +34,7 @@ class Choices(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a folder of pairs holds."""
+    """The content of a folder of pairs."""
 
     shards: dict[str, dict[str, Shard]]  # by part and side
     messages: list[tuple[str, str]]
@@ -43,7 +43,7 @@ class Found(NamedTuple):
 
 
 def read_folder(folder: Path, key: str) -> Found | None:
-    """What was prepared before; None where it is not there, or damaged."""
+    """Return what was prepared before; None if there is nothing, or it is damaged."""
     index = read_index(folder, key)
     try:
         more: dict[str, Any] = json.loads((folder / "pairs.json").read_text(encoding="utf-8"))
@@ -59,14 +59,14 @@ def read_folder(folder: Path, key: str) -> Found | None:
 
 
 def files_of(roles: dict[str, list[Aligned]]) -> list[Path]:
-    """All files, in the order of their parts."""
+    """Return all files, ordered by split."""
     return [text.path for given in roles.values() for both in given for text in both.files if text.path]
 
 
 def build_folder(
     folder: Path, roles: dict[str, list[Aligned]], choices: Choices, *, key: str, report: ReportProgress
 ) -> None:
-    """Write the tokens of both sides of each part, the tokenizers, and last the index."""
+    """Write the tokens of both sides of each split, the tokenizers, and last the index."""
     size = size_of(files_of(roles))
     reading = Counter("reading", size, report)
     with warnings.catch_warnings(record=True) as caught:
@@ -112,9 +112,9 @@ def build_folder(
 
 
 def split_pairs(pairs: Pairs, hashes: NDArray[np.uint64], shares: dict[str, float]) -> dict[str, Pairs]:
-    """Pairs by part, close to the shares in number, always the same for the same texts.
+    """Return the pairs of each split, close to the fractions in number, always the same for the same texts.
 
-    They are dealt out in the order of the hashes of their sources, which is as good as chance; equal sources go
+    They are assigned in the order of the hashes of their sources, which is as good as random; equal sources stay
     together, so that no test source is also a training source.
     """
     if len(shares) == 1:
@@ -132,7 +132,7 @@ def split_pairs(pairs: Pairs, hashes: NDArray[np.uint64], shares: dict[str, floa
 
 
 def _learn(train: Pairs, choices: Choices) -> dict[str, Tokenizer]:
-    """The tokenizer of each side: one for both, learnt from both, unless the source has its own."""
+    """Return the tokenizer of each side: one for both, trained on both, unless the source has its own."""
     if choices.source_tokenizer is None:
         shared = resolve(choices.tokenizer, lambda: _sample(choices.tokenizer, train))
         return {"source": shared, "target": shared}
@@ -149,7 +149,7 @@ def _sample(spec: str | Tokenizer, texts: Sequence[Documents]) -> Iterator[str]:
 
 
 def _filter(train: Pairs, tokenizers: dict[str, Tokenizer], choices: Choices) -> tuple[Pairs, dict[str, int]]:
-    """The training pairs without those that are too long or too uneven, and how many of each there were."""
+    """Return the training pairs without those that are too long or too uneven, and the number of each."""
     if choices.longest is None and choices.ratio is None:
         return train, {}
     source, target = (_count(documents, tokenizers[side]) for side, documents in zip(SIDES, train, strict=True))
@@ -172,7 +172,7 @@ def _filter(train: Pairs, tokenizers: dict[str, Tokenizer], choices: Choices) ->
 
 
 def _count(documents: Documents, tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """The number of tokens of each document."""
+    """Return the number of tokens of each document."""
     counts = np.zeros(len(documents.starts), np.int64)
     held: list[str] = []
     rows: list[int] = []

@@ -1,7 +1,7 @@
 """Parallel text: sources and their targets as memory-mapped tokens, and kept in the cache as corpora are.
 
-Each side is stored as the lines of a corpus, `[b, line, b, line, b]`, where b is the boundary of its tokenizer. What a
-model reads around a line is not taken from there, but from its frame.
+Each side is stored as the lines of a corpus, `[b, line, b, line, b]`, where b is the boundary of its tokenizer. The
+special tokens that a model reads around a line come from its frame, not from there.
 """
 
 from __future__ import annotations
@@ -57,27 +57,27 @@ class PairSplit(Dataset):
 
     @property
     def tokens(self) -> Tokens:
-        """The tokens that are predicted: those of the targets, each ended by its boundary."""
+        """The predicted tokens: those of the targets, each with a boundary at its end."""
         return self.target.tokens
 
     @property
     def documents(self) -> NDArray[np.int64]:
-        """The place in `tokens` of each target's first token."""
+        """The position in `tokens` of each target's first token."""
         return self.target.documents
 
     @property
     def size(self) -> int:
-        """How many tokens are predicted."""
+        """The number of predicted tokens."""
         return self.target.size
 
     @property
     def bytes(self) -> int:
-        """Bytes of the targets in UTF-8, a newline after each."""
+        """The number of bytes of the targets in UTF-8, with a newline after each."""
         return self.target.bytes
 
     @property
     def words(self) -> int:
-        """Words of the targets, split at white space."""
+        """The number of words of the targets, split at white space."""
         return self.target.words
 
     def bytes_per_token(self, *, text_alone: bool = False) -> float:
@@ -88,17 +88,17 @@ class PairSplit(Dataset):
 
     @cached_property
     def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How many tokens each source and each target has, without the boundary that ends it."""
+        """The number of tokens of each source and each target, without the boundary at its end."""
         return tuple(_row_lengths(side) for side in (self.source, self.target))  # type: ignore[return-value]
 
     def row(self, index: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The tokens of a source and of its target."""
+        """Return the tokens of a source and of its target."""
         sides = zip((self.source, self.target), self.lengths, strict=True)
         x, y = (side.tokens[int(side.documents[index]) :][: int(lengths[index])] for side, lengths in sides)
         return x, y
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """The source and the target text of each pair, for valid and test."""
+        """Yield the source and the target text of each pair, for valid and test."""
         return zip(self.source.texts(), self.target.texts(), strict=True)
 
     def describe(self) -> str:
@@ -113,7 +113,7 @@ def _row_lengths(split: TextSplit) -> NDArray[np.int64]:
 
 
 class PairFiles(Config):
-    """Where pairs are: in two files line by line, or in one."""
+    """The files of pairs: two files line by line, or one."""
 
     source: Paths | None = Field(None, description="files of source sentences, one per line")
     target: Paths | None = Field(None, description="the same sentences in the target language")
@@ -121,7 +121,7 @@ class PairFiles(Config):
 
 
 class PairsConfig(DataConfig):
-    """Pairs of a source and a target text, as translators learn from."""
+    """Pairs of a source and a target text, for translators."""
 
     PATHS: ClassVar[tuple[str, ...]] = ("source", "target", "pairs", "valid", "test")
     LEARNT: ClassVar[int] = 3
@@ -144,7 +144,7 @@ class PairsConfig(DataConfig):
     @model_validator(mode="before")
     @classmethod
     def _gather_files(cls, values: Any) -> Any:
-        """`valid_source` and its like are `valid = { source = … }`, written flat."""
+        """Convert `valid_source` and the like to `valid = { source = … }`."""
         if not isinstance(values, Mapping):
             return values
         result = {name: value for name, value in values.items() if name not in cls.ALIASES}
@@ -174,7 +174,7 @@ def prepare(
     source: str | Tokenizer | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
-    """The corpus of a recipe's pairs; `source` is the tokenizer of their sources, where it is another."""
+    """Return the corpus of a recipe's pairs; `source` is the tokenizer of the sources, if it is another."""
     held_out = {
         f"{part}_{side}": files for part in HELD_OUT for side, files in dict(getattr(config, part) or {}).items()
     }
@@ -207,7 +207,7 @@ def prepare_pairs(
     cache: Path | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
-    """Read, split and encode parallel text; a second call with the same texts finds it in the cache.
+    """Read, split and encode parallel text; a second call with the same texts uses the cache.
 
     The texts are `source` and `target`, files whose lines translate each other, or `pairs`: TSV (source, tab, target)
     or JSONL (`{"source": …, "target": …}` or `{"translation": {"en": …, "de": …}}`, where `languages` says which is
@@ -216,8 +216,8 @@ def prepare_pairs(
 
     `tokenizer` learns one vocabulary from both sides, or from the targets alone where there is a `source_tokenizer`.
     Of the training pairs, those with more than `longest` tokens on a side, or with one side more than `ratio` times as
-    long as the other, are left out (Moses' `clean-corpus-n` does the same). What was left out is counted in `dropped`
-    and told by a `TextWarning`, also when it comes from the cache.
+    long as the other, are left out (Moses' `clean-corpus-n` does the same). They are counted in `dropped` and in a
+    `TextWarning`, also when the corpus comes from the cache.
     """
     if longest is not None and longest < 1:
         raise ValueError(
@@ -298,7 +298,7 @@ def _check_sides(role: str, source: Files, target: Files, pairs: Files) -> None:
 
 
 def _align(source: Files, target: Files, pairs: Files, *, spool: Spool) -> list[Aligned]:
-    """The files as they belong together; each is taken as often as it is given."""
+    """Return the files in pairs; each is read as often as it is given."""
 
     def all_of(files: Files) -> list[Source]:
         items = [files] if isinstance(files, (str, Path)) else files or ()
@@ -321,7 +321,7 @@ def _align(source: Files, target: Files, pairs: Files, *, spool: Spool) -> list[
 
 
 def _hash_files(roles: dict[str, list[Aligned]], report: ReportProgress) -> dict[str, list[list[str]]]:
-    """The SHA-256 of each file; pairs that are both in train and in valid or test are told of."""
+    """Return the SHA-256 of each file; warn of pairs that are both in train and in valid or test."""
     checking = Counter("checking", size_of(files_of(roles)), report)
     hashes: dict[str, list[list[str]]] = {}
     for role, aligned in roles.items():

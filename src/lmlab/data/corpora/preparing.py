@@ -1,4 +1,4 @@
-"""What preparing texts and preparing pairs have in common: fingerprints, progress, pipes, tokenizers and warnings."""
+"""Shared by the preparation of texts and of pairs: fingerprints, progress, pipes, tokenizers and warnings."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ ReportProgress = Callable[[str, int, int], None]
 """Called with the stage, the bytes done and the bytes in all."""
 
 SAMPLE = 24 << 20
-"""Subword tokenizers are trained on at most so many bytes, taken evenly from all of the training text."""
+"""The largest number of bytes on which subword tokenizers are trained, taken evenly from all of the training text."""
 
 Spool = Callable[[IO[bytes], str], Path]
-"""Keeps a stream of some name that can be read only once, and says where."""
+"""Writes a stream that can be read only once to a file, and returns its path."""
 
 
 class Counter:
-    """Bytes done of one stage; the last report is that all are done."""
+    """Reports the bytes that are done of one stage."""
 
     def __init__(self, stage: str, total: int, report: ReportProgress) -> None:
         self.stage, self.total, self.report = stage, total, report
@@ -41,35 +41,35 @@ class Counter:
 
 
 def digest(value: Any) -> str:
-    """The SHA-256 of a text, or of any other value as JSON."""
+    """Return the SHA-256 of a text, or of any other value as JSON."""
     return hashlib.sha256((value if isinstance(value, str) else json.dumps(value)).encode()).hexdigest()
 
 
 def digest_file(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def size_of(files: Iterable[Path]) -> int:
-    """The bytes of all files."""
+    """Return the number of bytes of all files."""
     return sum(path.stat().st_size for path in files)
 
 
 def stamps_of(files: Iterable[Path]) -> list[tuple[int, int]]:
-    """The size and time of change of each file."""
+    """Return the size and the time of change of each file."""
     return [(status.st_size, status.st_mtime_ns) for status in (path.stat() for path in files)]
 
 
 def check_unchanged(files: Iterable[Path], stamps: Sequence[tuple[int, int]]) -> None:
-    """A ValueError where a file is not as it was when its stamp was taken."""
+    """Raise a ValueError if a file has changed since its stamp was taken."""
     if stamps_of(files) != stamps:
         raise ValueError("a text changed while it was being read; run the command again")
 
 
 @contextmanager
 def spooling(home: Path) -> Iterator[Spool]:
-    """A place in the cache for what comes through pipes, which is gone at the end."""
+    """Give a function that keeps pipes in the cache; the files are removed at the end."""
     with ExitStack() as stack:
 
         def spool(stream: IO[bytes], name: str) -> Path:
@@ -88,29 +88,29 @@ def as_tokenizer(processor: str | Processor | None) -> str | Tokenizer:
 
 
 def check_tokenizer(given: str | Path | Tokenizer) -> str | Tokenizer:
-    """A tokenizer that is there already, or the spec of one to be trained, checked."""
+    """Return a tokenizer that exists already, or the checked spec of one to be trained."""
     if isinstance(given, Tokenizer):
         return given
     return resolve(given, lambda: ()) if is_path(given) else str(parse(str(given)))
 
 
 def name_of(tokenizer: str | Tokenizer | None) -> str | None:
-    """What a tokenizer is called in a fingerprint: its own, or the spec by which it will be trained."""
+    """Return what identifies a tokenizer in a fingerprint: its own fingerprint, or the spec for training it."""
     return tokenizer.fingerprint if isinstance(tokenizer, Tokenizer) else tokenizer
 
 
 def learns_from_all(spec: str | Tokenizer) -> bool:
-    """Whether a tokenizer is trained on all of the text: one that lists its words or characters."""
+    """Whether a tokenizer is trained on all of the text: one of words or characters."""
     return isinstance(spec, str) and parse(spec).kind in (*WORD_KINDS, "characters")
 
 
 def warnings_to_keep(caught: Iterable[warnings.WarningMessage]) -> list[list[str]]:
-    """The warnings about texts and tokenizers, to be kept in an index."""
+    """Return the warnings about texts and tokenizers, to be kept in an index."""
     own = (TextWarning, TokenizerWarning)
     return [[w.category.__name__, str(w.message)] for w in caught if issubclass(w.category, own)]
 
 
 def repeat_warnings(messages: Iterable[Sequence[str]]) -> None:
-    """Warn of what an index says, in the name of the caller's caller."""
+    """Repeat the warnings of an index, at the caller's caller."""
     for kind, message in messages:
         warnings.warn(message, TextWarning if kind == "TextWarning" else TokenizerWarning, stacklevel=3)

@@ -15,11 +15,11 @@ from lmlab.data.readers.documents import SEPARATORS, Documents
 from lmlab.tokenizers import Tokenizer
 
 BATCH = 2 << 20
-"""Characters encoded together: enough to keep every core busy, few enough to stay small in memory."""
+"""The number of characters encoded together: enough to keep every core busy, few enough for little memory."""
 
 
 class Shard(NamedTuple):
-    """What the index says of a part."""
+    """The entry of a split in the index."""
 
     tokens: int
     dtype: str
@@ -41,8 +41,8 @@ def write_shard(
 ) -> Shard:
     """Write `[b, document, b, document, b]` to `stem.tokens` and the places of the documents to `stem.documents`.
 
-    Where a newline is the boundary, the newline that ends a document is the boundary after it, not a second one: so a
-    file of lines has as many tokens to predict as the literature counts (its words and its lines).
+    If a newline is the boundary, the newline that ends a document is the boundary after it, not a second one. So a file
+    of lines has as many predicted tokens as the literature counts: its words and its lines.
     """
     dtype = np.dtype(np.uint16 if tokenizer.vocabulary <= 1 << 16 else np.uint32)
     boundary = np.array([tokenizer.boundary], dtype)
@@ -81,7 +81,7 @@ def write_shard(
 
 
 def _batches(documents: Documents) -> Iterator[list[tuple[str, bool]]]:
-    """Pieces of text, each with whether it ends a document, a few at a time."""
+    """Yield pieces of text, each with whether it ends a document, a few at a time."""
     batch: list[tuple[str, bool]] = []
     size = 0
     for last, text in documents.pieces():
@@ -114,6 +114,6 @@ def _keep_text(documents: Documents, stem: Path, separator: bytes) -> None:
 
 
 def _sync(file: IO[bytes]) -> None:
-    """Make sure that what was written is on the disk before the folder gets its final name."""
+    """Flush a file to disk, before its folder gets its final name."""
     file.flush()
     os.fsync(file.fileno())

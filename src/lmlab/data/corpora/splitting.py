@@ -1,4 +1,4 @@
-"""Which documents train a model, which choose it and which test it."""
+"""Splits documents into train, valid and test."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lmlab.data.readers.text import TextWarning
 
 NAMES = ("train", "valid", "test")
 FARTHEST = 0.5
-"""How far a part may be from its share, relative to it, before the text is cut by position instead."""
+"""The largest relative error of the size of a split, before the text is cut by position instead."""
 LEAST = 16
-"""Bytes that each part must have."""
+"""The least number of bytes of a split."""
 
 
 def check_shares(shares: Sequence[float]) -> dict[str, float]:
-    """The share of each part; two numbers are train and valid."""
+    """Return the fraction of each split; two numbers are train and valid."""
     values = [float(share) for share in shares]
     if (
         not 1 <= len(values) <= 3
@@ -35,7 +35,7 @@ def check_shares(shares: Sequence[float]) -> dict[str, float]:
 
 
 def main_shares(split: Sequence[float], given: Container[str]) -> dict[str, float]:
-    """The shares of the parts that come from the main texts, where the parts `given` have texts of their own."""
+    """Return the fractions of the splits that come from the main texts, if the splits `given` have their own texts."""
     shares = check_shares(split)
     if "valid" in given:
         return {"train": 1.0}
@@ -45,11 +45,11 @@ def main_shares(split: Sequence[float], given: Container[str]) -> dict[str, floa
 
 
 def split_documents(documents: Documents, hashes: NDArray[np.uint64], shares: dict[str, float]) -> dict[str, Documents]:
-    """Documents by part, close to the shares in bytes, always the same for the same texts.
+    """Return the documents of each split, close to the fractions in bytes, always the same for the same texts.
 
-    Whole documents are dealt out in the order of the hashes of their texts, which is as good as chance; equal texts go
-    together, so that no test document is also a training document. Where the documents are too few or too uneven for
-    that (one file, say) the text is cut by position, at line ends: first train, then valid, then test.
+    Whole documents are assigned in the order of the hashes of their texts, which is as good as random; equal texts stay
+    together, so that no test document is also a training document. If the documents are too few or too uneven for that
+    (one file, for instance), the text is cut by position, at line ends: first train, then valid, then test.
     """
     if len(shares) == 1:
         return {next(iter(shares)): documents}
@@ -63,7 +63,7 @@ def split_documents(documents: Documents, hashes: NDArray[np.uint64], shares: di
 
 
 def _affordable(size: int, shares: dict[str, float]) -> dict[str, float]:
-    """The shares that leave each part enough of a text; a short text is not tested, or nothing of it is held out."""
+    """Return the fractions that leave enough text in each split; a short text has no test split, or none but train."""
     if size >= LEAST / min(shares.values()):
         return shares
     held_out = 1 - shares["train"]
@@ -80,7 +80,7 @@ def _affordable(size: int, shares: dict[str, float]) -> dict[str, float]:
 
 
 def _deal(sizes: NDArray[np.int64], hashes: NDArray[np.uint64], shares: list[float]) -> NDArray[np.intp] | None:
-    """The part of each document; None where some part would be too far from its share."""
+    """Return the split of each document; None if a split would be too far from its fraction."""
     unique, group = np.unique(hashes, return_inverse=True)
     totals = np.bincount(group, weights=sizes, minlength=len(unique))
     middles = (np.cumsum(totals) - totals / 2) / totals.sum()
@@ -102,7 +102,7 @@ def _cut(documents: Documents, shares: dict[str, float]) -> dict[str, Documents]
 
 
 def _line_end(documents: Documents, target: int, *, within: int) -> int:
-    """The place after the newline nearest to a byte position; after a space, or a character, where there is none."""
+    """Return the position after the newline nearest to a byte position; else after a space or a character."""
     within = max(4, min(within, 1 << 20))
     low = max(0, target - within)
     with documents.path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Prepared corpora on disk: a folder each, written under another name and moved into place when it is whole."""
+"""Prepared corpora on disk: a folder each, written under a temporary name and renamed when it is complete."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from lmlab.data.corpora.shards import Shard
 
 FORMAT = 1
 ABANDONED = 7 * 24 * 3600
-"""Seconds after which an unfinished folder of another machine is taken for dead."""
+"""Seconds after which an unfinished folder of another machine counts as abandoned."""
 
 
 def open_home(cache: Path) -> Path:
-    """The folder of all corpora in a cache, cleared of what dead processes left half-written."""
+    """Return the folder of all corpora in a cache, without what dead processes left unfinished."""
     home = cache / "corpora"
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def open_home(cache: Path) -> Path:
 
 
 def temporary(home: Path) -> Path:
-    """A new folder whose name says who is writing it."""
+    """Return a new folder whose name has the host and the process that writes it."""
     return Path(tempfile.mkdtemp(prefix=f".{socket.gethostname()}~{os.getpid()}~", dir=home))
 
 
@@ -70,9 +70,9 @@ def _alive(process: int) -> bool:
 
 @contextmanager
 def building(folder: Path, key: str) -> Iterator[Path]:
-    """A folder to write into, which becomes `folder` at the end; after an error nothing is left of it.
+    """Give a folder to write into, which becomes `folder` at the end; after an error it is removed.
 
-    Where another process was faster, its folder stays.
+    If another process was faster, its folder stays.
     """
     new = temporary(folder.parent)
     try:
@@ -102,7 +102,7 @@ def _replace(new: Path, folder: Path) -> None:
 
 
 def write_index(folder: Path, key: str, shards: Mapping[str, Shard], messages: list[list[str]]) -> None:
-    """Write the index, which is what makes a folder a corpus."""
+    """Write the index, which makes a folder a complete corpus."""
     index = {
         "format": FORMAT,
         "key": key,
@@ -116,7 +116,7 @@ def write_index(folder: Path, key: str, shards: Mapping[str, Shard], messages: l
 
 
 def read_index(folder: Path, key: str) -> dict[str, Any] | None:
-    """The index of a corpus; None where there is none, or where one of its files is missing or has a wrong size."""
+    """Return the index of a corpus; None if there is none, or a file is missing or has a wrong size."""
     try:
         index: dict[str, Any] = json.loads((folder / "index.json").read_text(encoding="utf-8"))
         if index["format"] != FORMAT or index["key"] != key or not isinstance(index["warnings"], list):

@@ -1,4 +1,4 @@
-"""Made-up text: tokens distributed as words are, in documents and sentences, to measure how fast training goes."""
+"""Synthetic text: tokens with the distribution of words, in documents and sentences, to measure training speed."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from lmlab.tokenizers.engines import word_engine
 from lmlab.tokenizers.tokenizer import SPECIAL_TOKENS
 
 FIRST = 2
-"""Number of the first word: before it come the unknown word and the boundary."""
+"""The id of the first word, after the unknown word and the boundary."""
 STOP = 2
-"""Rank of the full stop among the words: the third, which makes sentences of some 25 tokens."""
+"""The rank of the full stop among the words: the third, which gives sentences of about 25 tokens."""
 DOCUMENT = 2000
-"""Tokens in a document."""
+"""The number of tokens of a document."""
 SPREAD = 0.5
-"""Standard deviation of the logarithm of a sentence's length."""
+"""The standard deviation of the logarithm of a sentence's length."""
 CHANGE = 0.2
-"""The same of the ratio of a translation's length to that of its sentence."""
+"""The same for the ratio of a translation's length to that of its sentence."""
 
 
 def synthetic_tokenizer(vocabulary: int, *, specials: Sequence[str] = ()) -> Tokenizer:
-    """A tokenizer over `vocabulary` types: made-up words, and the special tokens for the specials, which come last."""
+    """Return a tokenizer with `vocabulary` tokens: synthetic words, then the special tokens."""
     words = vocabulary - FIRST - len(specials)
     if words < 1:
         raise ValueError(
@@ -37,7 +37,7 @@ def synthetic_tokenizer(vocabulary: int, *, specials: Sequence[str] = ()) -> Tok
 
 
 def synthetic_text(tokenizer: Tokenizer, *, tokens: int, seed: int, specials: Sequence[str] = ()) -> TextSplit:
-    """Documents of made-up words, about so many tokens; the words are those of `synthetic_tokenizer`."""
+    """Return documents of about `tokens` tokens, with the words of `synthetic_tokenizer`."""
     count = max(2, round(tokens / DOCUMENT))
     return _joined(
         np.full(count, DOCUMENT, np.int64),
@@ -50,9 +50,9 @@ def synthetic_text(tokenizer: Tokenizer, *, tokens: int, seed: int, specials: Se
 def synthetic_pairs(
     tokenizer: Tokenizer, *, source_vocabulary: int | None = None, tokens: int, mean: int, longest: int, seed: int
 ) -> PairSplit:
-    """Sentences of `mean` tokens and translations of about the same length, `tokens` on each side.
+    """Return sentences of `mean` tokens with translations of about the same length, `tokens` tokens on each side.
 
-    None has more than `longest` tokens, the boundary that ends it included.
+    None has more than `longest` tokens, including the boundary at its end.
     """
     generator = np.random.default_rng(seed)
     count = max(2, round(tokens / mean))
@@ -75,7 +75,7 @@ def synthetic_pairs(
 
 
 def _joined(lengths: NDArray[np.int64], *, words: int, boundary: int, generator: np.random.Generator) -> TextSplit:
-    """Texts of the given lengths, with the boundary around each."""
+    """Return texts of the given lengths, with the boundary around each."""
     starts = 1 + np.cumsum(lengths + 1) - (lengths + 1)
     tokens = FIRST + zipf_ranks(words, count=int(lengths.sum()) + len(lengths) + 1, generator=generator)
     tokens[0] = boundary
@@ -92,7 +92,7 @@ def _joined(lengths: NDArray[np.int64], *, words: int, boundary: int, generator:
 
 
 def zipf_ranks(words: int, *, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Rank r, from 0 on, with a probability proportional to 1 / (r + 1) (Zipf 1935)."""
+    """Sample ranks r = 0, 1, … with probabilities proportional to 1 / (r + 1) (Zipf 1935)."""
     reached = np.cumsum(1.0 / np.arange(1, words + 1))
     ranks: NDArray[np.int64] = np.searchsorted(reached, generator.random(count) * reached[-1], side="right")
     return np.minimum(ranks, words - 1)

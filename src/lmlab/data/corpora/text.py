@@ -1,4 +1,4 @@
-"""Plain text: encoded once into memory-mapped tokens, split into train, valid and test, and kept in the cache."""
+"""Plain text: split into train, valid and test, and encoded once into memory-mapped tokens in the cache."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def prepare(
     source: str | Tokenizer | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
-    """The corpus of a recipe's text."""
+    """Return the corpus of a recipe's text."""
     return prepare_text(
         config.text,
         tokenizer=as_tokenizer(processor),
@@ -87,12 +87,12 @@ def prepare_text(
     cache: Path | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
-    """Find, read, split and encode texts, in bounded memory; a second call with the same texts finds them in the cache.
+    """Find, read, split and encode texts in bounded memory; a second call with the same texts uses the cache.
 
-    `split` gives the shares of train, valid and test. Texts given as `valid` take the place of its second and third
-    share, so that without `test` there is no test part; texts given as `test` take the place of the third, and valid is
-    still split off. The tokenizer is trained on the training part alone. What had to be replaced in the texts is
-    told by a `TextWarning`, also when it comes from the cache.
+    `split` gives the fractions of train, valid and test. Texts given as `valid` replace the second and third fraction,
+    so that without `test` there is no test split; texts given as `test` replace the third, and valid is still split
+    off. The tokenizer is trained on the training split alone. A `TextWarning` says what was replaced in the texts, also
+    when they come from the cache.
     """
     given = {name: texts for name, texts in zip(NAMES, (sources, valid, test), strict=True) if texts is not None}
     shares = main_shares(split, given)
@@ -137,7 +137,7 @@ def _open(folder: Path, index: dict[str, Any], text_fingerprint: str) -> Corpus:
 
 
 def _hash_sources(roles: dict[str, list[Source]], report: ReportProgress) -> dict[str, list[str]]:
-    """The SHA-256 of each source; a text that is both in train and in valid or test is told of."""
+    """Return the SHA-256 of each source; warn of a text that is both in train and in valid or test."""
     checking = Counter("checking", size_of(_files(roles)), report)
     hashes: dict[str, list[str]] = {}
     for role, sources in roles.items():
@@ -172,7 +172,7 @@ def _build(
     key: str,
     report: ReportProgress,
 ) -> None:
-    """Write a corpus into a folder: tokens and document places of each part, the tokenizer, and last the index."""
+    """Write a corpus into a folder: tokens and document positions of each split, the tokenizer, and last the index."""
     reading = Counter("reading", size_of(_files(roles)), report)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

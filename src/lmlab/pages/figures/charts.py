@@ -39,14 +39,14 @@ class Series:
     points: Sequence[Point]
     level: bool = False
     """A dashed line at the height of its only point: a system that has no curve along this axis."""
-    guess: Position | None = None
-    """An extrapolation of the line, drawn in dots."""
+    extrapolation: Position | None = None
+    """The end of the line if it went on in the same way, drawn in dots."""
     dashed: bool = False
 
     @property
     def end(self) -> Position:
         """Where the name of the line belongs."""
-        return self.guess or (self.points[-1].x, self.points[-1].y)
+        return self.extrapolation or (self.points[-1].x, self.points[-1].y)
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,8 @@ class Chart:
             line = {"points": path(positions), "fill": "none", "stroke": colour, "stroke_width": "2.2"}
             dashes = "6 5" if series.dashed else None
             parts.append(element("polyline", name, **line, stroke_linejoin="round", stroke_dasharray=dashes))
-        if series.guess is not None:
-            points = path([positions[-1], (axes.x(series.guess[0]), axes.y(series.guess[1]))])
+        if series.extrapolation is not None:
+            points = path([positions[-1], (axes.x(series.extrapolation[0]), axes.y(series.extrapolation[1]))])
             line = {"points": points, "fill": "none", "stroke": colour, "stroke_width": "1.6"}
             parts.append(element("polyline", **line, stroke_dasharray="1.5 4", stroke_linecap="round"))
         radius = 7.0 if len(positions) == 1 else 4.0 if any(point.low is not None for point in series.points) else 2.6
@@ -154,8 +154,13 @@ class Chart:
                 x, y = [point.x for point in series.points], [point.y for point in series.points]
                 style = {"color": series.colour, "marker": "o", "markersize": 3 if len(x) > 1 else 8}
                 axes.plot(x, y, **style, linestyle="--" if series.dashed else "-", label=series.name)
-                if series.guess is not None:
-                    axes.plot([x[-1], series.guess[0]], [y[-1], series.guess[1]], color=series.colour, linestyle=":")
+                if series.extrapolation is not None:
+                    axes.plot(
+                        [x[-1], series.extrapolation[0]],
+                        [y[-1], series.extrapolation[1]],
+                        color=series.colour,
+                        linestyle=":",
+                    )
         if len(self.front) > 1:
             axes.step(*zip(*self.front, strict=True), where="post", color="#8a929e", linestyle=":", zorder=0)
         if self.logarithmic:

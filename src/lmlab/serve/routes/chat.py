@@ -1,6 +1,6 @@
 """POST /v1/chat/completions: the next message of a conversation, by the chat template of a run.
 
-A thin layer over completions: the rendered conversation is the prompt, and texts are told as messages.
+A thin layer over completions: the rendered conversation is the prompt, and texts become messages.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ def chat(runs: Runs) -> APIRouter:
 
 
 def messages_form(top: int) -> Form:
-    """Texts told as OpenAI's messages, with `top` alternatives of each token where log-probabilities are told."""
+    """Texts in the format of OpenAI's messages, with `top` alternatives of each token if asked for."""
 
-    def choice(told: dict[str, Any]) -> dict[str, Any]:
+    def choice(text_choice: dict[str, Any]) -> dict[str, Any]:
         return {
-            "index": told["index"],
-            "message": {"role": "assistant", "content": told["text"], "refusal": None},
-            "logprobs": _logprobs(told["logprobs"], top),
-            "finish_reason": told["finish_reason"],
+            "index": text_choice["index"],
+            "message": {"role": "assistant", "content": text_choice["text"], "refusal": None},
+            "logprobs": _logprobs(text_choice["logprobs"], top),
+            "finish_reason": text_choice["finish_reason"],
         }
 
-    def delta(told: dict[str, Any], first: bool) -> dict[str, Any]:
+    def delta(text_choice: dict[str, Any], first: bool) -> dict[str, Any]:
         role = {"role": "assistant"} if first else {}
-        content = {"content": told["text"]} if first or told["text"] else {}
+        content = {"content": text_choice["text"]} if first or text_choice["text"] else {}
         return {
             "delta": {**role, **content},
-            "logprobs": _logprobs(told["logprobs"], top),
-            "finish_reason": told["finish_reason"],
+            "logprobs": _logprobs(text_choice["logprobs"], top),
+            "finish_reason": text_choice["finish_reason"],
         }
 
     return Form(prefix="chatcmpl", whole="chat.completion", chunk="chat.completion.chunk", choice=choice, delta=delta)
 
 
 def _logprobs(fields: dict[str, list[Any]] | None, top: int) -> dict[str, Any] | None:
-    """Log-probabilities as this route tells them: for each token a record, with the best alternatives."""
+    """Log-probabilities in the format of this route: a record for each token, with the best alternatives."""
     if fields is None:
         return None
     content = []

@@ -1,4 +1,4 @@
-"""What other models do: fill blanks, predict labels, translate."""
+"""Routes for other abilities: fill masks, predict labels, translate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def roles(runs: Runs) -> APIRouter:
     """The routes over these runs."""
     router = APIRouter()
 
-    @router.post("/v1/fill", summary="Fill the blanks of a text")
+    @router.post("/v1/fill", summary="Fill the masks of a text")
     async def fill(request: Request, body: Fill) -> JSONResponse:
         served = await runs.open(body.model, request)
         filler = _role(served, "filler")
@@ -37,7 +37,8 @@ def roles(runs: Runs) -> APIRouter:
             ),
         )
         return json_response(
-            {"object": "filled", "model": served.name, **asdict(found), "blanks": _blanks(found.blanks)}, served.name
+            {"object": "filled", "model": served.name, **asdict(found), "blanks": _candidates(found.blanks)},
+            served.name,
         )
 
     @router.post("/v1/predict", summary="Labels, tags, scores or answers of a fine-tuned run")
@@ -102,7 +103,7 @@ def roles(runs: Runs) -> APIRouter:
 
 
 def _role(served: Served, name: str) -> Any:
-    """A role of a run; where it has not the ability, an error that says what it can do."""
+    """A role of a run; without the ability, an error that names what the run can do."""
     try:
         return getattr(served.lm, name)
     except ValueError:
@@ -128,11 +129,11 @@ def _read_sources(translator: Translator, texts: list[str], body: Translate) -> 
     return rows
 
 
-def _blanks(blanks: list[list[Any]]) -> list[list[dict[str, Any]]]:
-    return [[candidate._asdict() for candidate in blank] for blank in blanks]
+def _candidates(masks: list[list[Any]]) -> list[list[dict[str, Any]]]:
+    return [[candidate._asdict() for candidate in mask] for mask in masks]
 
 
 def _prediction(found: Any) -> dict[str, Any]:
-    """A prediction as JSON: what it is, and how sure the model is of each possibility, where it says so."""
-    told = found._asdict() if hasattr(found, "_asdict") else asdict(found)
-    return {key: value for key, value in told.items() if value is not None}
+    """A prediction as JSON: its value and, if the task has them, the scores of all values."""
+    fields = found._asdict() if hasattr(found, "_asdict") else asdict(found)
+    return {key: value for key, value in fields.items() if value is not None}

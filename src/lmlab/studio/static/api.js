@@ -1,23 +1,53 @@
-// Requests to the server. The printed link has signed the browser in, which sends its cookie with each of them.
+// Requests to the server; the browser sends the cookie that it got with the printed link.
 
 const check = async response => {
   if (response.ok) return response;
   let message = `the server answered ${response.status}`;
-  try { message = (await response.json()).error.message } catch { /* no JSON: the number will do */ }
+  try {
+    message = (await response.json()).error.message;
+  } catch {
+    /* not JSON: the status is all there is */
+  }
   throw new Error(message);
 };
 
 const path = (name, query) => {
   const search = new URLSearchParams();
-  for (const [key, value] of Object.entries(query ?? {})) for (const each of [value].flat()) if (each !== undefined && each !== null) search.append(key, each);
+  for (const [key, value] of Object.entries(query ?? {}))
+    for (const each of [value].flat()) if (each !== undefined && each !== null) search.append(key, each);
   const tail = search.toString();
   return `/studio/api/${name}${tail ? "?" + tail : ""}`;
 };
 
+const send = async (address, body, signal) =>
+  check(
+    await fetch(address, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(body),
+      signal,
+    }),
+  );
+
 export const get = async (name, query, signal) => (await check(await fetch(path(name, query), { signal }))).json();
-export const post = async (name, body, signal) => (await check(await ask(name, body, signal))).json();
-export const bytes = async (name, body, signal) => (await check(await ask(name, body, signal))).arrayBuffer();
-const ask = (name, body, signal) => fetch(path(name), { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
+export const post = async (name, body, signal) => (await send(path(name), body, signal)).json();
+export const bytes = async (name, body, signal) => (await send(path(name), body, signal)).arrayBuffer();
+
+/** A route of `lmlab serve`, which the studio has too. */
+export const postV1 = async (name, body, signal) => (await send(`/v1/${name}`, body, signal)).json();
+
+/** The responses for several runs, and the runs that are `refused`; an error if all are. */
+export const forEachRun = async (runs, request) => {
+  const results = await Promise.allSettled(runs.map(request));
+  const failed = results.filter(each => each.status === "rejected").map(each => each.reason);
+  if (failed.length === runs.length) throw new Error([...new Set(failed.map(each => each.message))].join("; "));
+  return {
+    runs: results.flatMap((each, place) => (each.status === "fulfilled" ? { run: runs[place], ...each.value } : [])),
+    refused: results.flatMap((each, place) =>
+      each.status === "rejected" ? { run: runs[place], why: each.reason.message } : [],
+    ),
+  };
+};
 
 /** The blocks of a stream of server-sent events: {event, data}, as text. */
 async function* blocks(response) {
@@ -32,9 +62,9 @@ async function* blocks(response) {
   }
 }
 
-/** The chunks of a completion, as they come, from the API of `lmlab serve`. */
+/** The chunks of a streamed completion, from the API of `lmlab serve`. */
 export async function* complete(body, signal) {
-  const response = await check(await fetch("/v1/completions", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ ...body, stream: true }), signal }));
+  const response = await send("/v1/completions", { ...body, stream: true }, signal);
   for await (const { data } of blocks(response)) {
     if (data === "[DONE]") return;
     const chunk = JSON.parse(data);
@@ -44,7 +74,7 @@ export async function* complete(body, signal) {
   throw new Error("the server ended before the text did");
 }
 
-/** Server-sent events: `on` maps names of events to functions of their data. Read by fetch, which says why a request is refused. */
+/** Listen to server-sent events: `on` maps their names to functions. By fetch, whose errors have messages. */
 const listen = (name, query, on) => {
   const stop = new AbortController();
   (async () => {
@@ -62,10 +92,12 @@ const listen = (name, query, on) => {
   return () => stop.abort();
 };
 
-/** What goes on in the folder, by one stream for all of a tab: browsers hold only a few connections to a server. */
+/** Events of the folder, in one stream for the whole tab: browsers hold only a few connections to a server. */
 const heard = {};
 let stop, followed;
-export const hear = (event, listener) => { heard[event] = listener };
+export const hear = (event, listener) => {
+  heard[event] = listener;
+};
 export const follow = (runs, points) => {
   heard.points = points;
   const asked = JSON.stringify(runs);
@@ -74,5 +106,7 @@ export const follow = (runs, points) => {
   stop?.();
   stop = listen("live", { run: runs }, { runs: found => heard.runs?.(found), points: found => heard.points?.(found) });
 };
-/** Begin to listen, unless a view does already. */
-export const watch = () => { if (followed === undefined) follow([]) };
+/** Start to listen, unless a view does already. */
+export const watch = () => {
+  if (followed === undefined) follow([]);
+};

@@ -1,20 +1,30 @@
-// Colours that are even to the eye: lightness changes in equal steps of OKLab (Ottosson 2020), so that they work in greyscale, too.
+// Perceptually uniform colours: lightness changes in equal steps of OKLab (Ottosson 2020), so they work in greyscale.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 export const isDark = () => dark.matches;
 export const onScheme = listener => dark.addEventListener("change", listener);
 
-const channel = value => { const v = Math.min(1, Math.max(0, value)); return Math.round(255 * (v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055)) };
+const channel = value => {
+  const v = Math.min(1, Math.max(0, value));
+  return Math.round(255 * (v <= 0.0031308 ? 12.92 * v : 1.055 * v ** (1 / 2.4) - 0.055));
+};
 
 /** From OKLab's polar form to #rrggbb. */
 export const oklch = (L, C, hue) => {
-  const a = C * Math.cos(hue * Math.PI / 180), b = C * Math.sin(hue * Math.PI / 180);
-  const l = (L + 0.3963377774 * a + 0.2158037573 * b) ** 3, m = (L - 0.1055613458 * a - 0.0638541728 * b) ** 3, n = (L - 0.0894841775 * a - 1.291485548 * b) ** 3;
-  const rgb = [4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * n, -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * n, -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * n];
+  const a = C * Math.cos((hue * Math.PI) / 180),
+    b = C * Math.sin((hue * Math.PI) / 180);
+  const l = (L + 0.3963377774 * a + 0.2158037573 * b) ** 3,
+    m = (L - 0.1055613458 * a - 0.0638541728 * b) ** 3,
+    n = (L - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  const rgb = [
+    4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * n,
+    -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * n,
+    -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * n,
+  ];
   return "#" + rgb.map(each => channel(each).toString(16).padStart(2, "0")).join("");
 };
 
-const lightness = share => isDark() ? 0.26 + 0.62 * share : 0.985 - 0.585 * share;
+const lightness = share => (isDark() ? 0.26 + 0.62 * share : 0.985 - 0.585 * share);
 
 /** A share from 0 to 1 as a colour, from the paper to the strongest. */
 export const scale = (share, hue = 262) => {
@@ -26,7 +36,7 @@ export const scale = (share, hue = 262) => {
 export const diverging = value => scale(Math.abs(value), value < 0 ? 45 : 262);
 
 /** The ink that can be read on a colour of the scale. */
-export const inkOn = share => lightness(Math.min(1, Math.max(0, share))) > 0.62 ? "#10141c" : "#ffffff";
+export const inkOn = share => (lightness(Math.min(1, Math.max(0, share))) > 0.62 ? "#10141c" : "#ffffff");
 
 /** The colour of the n-th run, a rule of the style sheet. */
 export const runColour = place => `var(--c${place % 8})`;

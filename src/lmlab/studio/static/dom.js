@@ -7,7 +7,8 @@ const fill = (element, attributes, children) => {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "style") for (const [key, each] of Object.entries(value)) element.style.setProperty(key, each);
-    else if (name in element && ["value", "checked", "disabled", "hidden", "open", "selected"].includes(name)) element[name] = value;
+    else if (name in element && ["value", "checked", "disabled", "hidden", "open", "selected"].includes(name))
+      element[name] = value;
     else element.setAttribute(name, value === true ? "" : String(value));
   }
   for (const child of children.flat(Infinity)) {
@@ -34,13 +35,31 @@ export const wide = (text, font = "14px ui-monospace, SFMono-Regular, Menlo, Con
 };
 
 /** A text that is cut to so many letters. */
-export const cut = (text, most) => { const letters = [...text]; return letters.length <= most ? text : letters.slice(0, most - 1).join("") + "…" };
+export const cut = (text, most) => {
+  const letters = [...text];
+  return letters.length <= most ? text : letters.slice(0, most - 1).join("") + "…";
+};
 
 /** Numbers as people read them. */
-export const number = (value, digits = 3) => value === null || value === undefined || Number.isNaN(value) ? "–" : Number(value).toFixed(digits).replace("-", "−");
-export const percent = value => value === null || value === undefined ? "–" : value >= 0.0995 ? (100 * value).toFixed(1) + "%" : value >= 0.00095 ? (100 * value).toFixed(2) + "%" : (100 * value).toPrecision(2) + "%";
+export const number = (value, digits = 3) =>
+  value === null || value === undefined || Number.isNaN(value) ? "–" : Number(value).toFixed(digits).replace("-", "−");
+export const percent = value =>
+  value === null || value === undefined
+    ? "–"
+    : value >= 0.0995
+      ? (100 * value).toFixed(1) + "%"
+      : value >= 0.00095
+        ? (100 * value).toFixed(2) + "%"
+        : (100 * value).toPrecision(2) + "%";
 export const short = value => {
   if (value === null || value === undefined) return "–";
-  for (const [many, unit] of [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (Math.abs(value) >= many) return Number((value / many).toPrecision(3)) + " " + unit;
+  for (const [many, unit] of [
+    [1e15, "P"],
+    [1e12, "T"],
+    [1e9, "G"],
+    [1e6, "M"],
+    [1e3, "k"],
+  ])
+    if (Math.abs(value) >= many) return Number((value / many).toPrecision(3)) + " " + unit;
   return String(Number(Number(value).toPrecision(3)));
 };

@@ -1,26 +1,45 @@
-// Figures of the analyses (pages/figures.py), drawn from their data: each kind has a function, and says its numbers in a table.
+// Figures of the analyses (pages/figures.py) as SVG: one function for each kind, and a table of its numbers.
 
 import { h, s, cut, number, percent, visible, wide } from "./dom.js";
 import { runColour } from "./colours.js";
 import { colouredText, mark } from "./parts.js";
 import { heatMap } from "./heat.js";
 
-const tell = (value, unit) => unit?.endsWith("%") ? percent(value) : number(value, Number(/\.(\d)/.exec(unit ?? "")?.[1] ?? 3));
+const tell = (value, unit) =>
+  unit?.endsWith("%") ? percent(value) : number(value, Number(/\.(\d)/.exec(unit ?? "")?.[1] ?? 3));
 
 const heat = ({ rows, columns, values, most, unit, title }) => {
-  const all = values.flat().filter(Number.isFinite), top = most ?? (Math.max(...all.map(Math.abs), 1e-9)), signed = all.some(value => value < 0);
-  return h("div", { class: "scroll" }, heatMap({ rows, columns, weights: values, name: title, signed, share: value => (value ?? 0) / top, says: (row, column, value) => `${visible(rows[row])} → ${visible(columns[column])}: ${tell(value, unit)}` }));
+  const all = values.flat().filter(Number.isFinite),
+    top = most ?? Math.max(...all.map(Math.abs), 1e-9),
+    signed = all.some(value => value < 0);
+  return h(
+    "div",
+    { class: "scroll" },
+    heatMap({
+      rows,
+      columns,
+      weights: values,
+      name: title,
+      signed,
+      share: value => (value ?? 0) / top,
+      says: (row, column, value) => `${visible(rows[row])} → ${visible(columns[column])}: ${tell(value, unit)}`,
+    }),
+  );
 };
 
 const FONT = "13.5px system-ui, -apple-system, Segoe UI, sans-serif";
 const widest = names => Math.max(0, ...names.map(name => wide(name, FONT)));
 
-/** Names with their signs, in as many rows as a width needs: their elements, from a height on, and how high they are. */
+/** A legend of names with their signs, wrapped to a width: its elements and its height. */
 const key = (names, sign, { x: left, y: top, width }) => {
-  let x = left, y = top + 14;
+  let x = left,
+    y = top + 14;
   const found = names.map((name, place) => {
     const w = wide(name, FONT) + 34;
-    if (x > left && x + w > width) { x = left; y += 20 }
+    if (x > left && x + w > width) {
+      x = left;
+      y += 20;
+    }
     const one = [sign(place, x + 6, y - 4), s("text", { x: x + 16, y }, name)];
     x += w;
     return one;
@@ -28,64 +47,222 @@ const key = (names, sign, { x: left, y: top, width }) => {
   return [found, names.length ? y - top + 6 : 0];
 };
 
+const describeBar = (bar, unit) => {
+  const interval = bar.low === null || bar.low === undefined ? "" : `, 95% interval ${tell(bar.low, unit)} to `;
+  const others = (bar.beside ?? []).map(([name, value]) => `; ${name}: ${tell(value, unit)}`);
+  return `${bar.name}: ${tell(bar.value, unit)}${interval && interval + tell(bar.high, unit)}${others.join("")}`;
+};
+
 const bars = ({ bars: list, unit, least, most, line }, width) => {
-  const ends = list.flatMap(bar => [bar.value, bar.low, bar.high, ...(bar.beside ?? []).map(([, value]) => value)]).filter(Number.isFinite);
-  const low = Math.min(least ?? 0, ...ends), high = Math.max(most ?? Math.max(...ends, low + 1e-9), low + 1e-9);
-  const letters = Math.max(10, Math.min(32, Math.floor(width / 16))), left = 10 + widest(list.map(bar => cut(bar.name, letters))), room = Math.max(60, Math.min(560, width - left - 64)), row = 26, whole = left + room + 64;
-  const X = value => left + room * (Math.min(high, Math.max(low, value)) - low) / (high - low);
-  const others = [...new Set(list.flatMap(bar => (bar.beside ?? []).map(([name]) => name)))], circle = (place, x, y) => s("circle", { cx: x, cy: y, r: 4.5, fill: "none", "stroke-width": 2, style: { stroke: runColour(1 + place) } });
-  const [names, more] = key(others, circle, { x: 2, y: row * list.length + 8, width: whole }), height = row * list.length + 8 + more;
-  return s("svg", { width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "group" },
+  const ends = list
+    .flatMap(bar => [bar.value, bar.low, bar.high, ...(bar.beside ?? []).map(([, value]) => value)])
+    .filter(Number.isFinite);
+  const low = Math.min(least ?? 0, ...ends),
+    high = Math.max(most ?? Math.max(...ends, low + 1e-9), low + 1e-9);
+  const letters = Math.max(10, Math.min(32, Math.floor(width / 16))),
+    left = 10 + widest(list.map(bar => cut(bar.name, letters))),
+    room = Math.max(60, Math.min(560, width - left - 64)),
+    row = 26,
+    whole = left + room + 64;
+  const X = value => left + (room * (Math.min(high, Math.max(low, value)) - low)) / (high - low);
+  const others = [...new Set(list.flatMap(bar => (bar.beside ?? []).map(([name]) => name)))],
+    circle = (place, x, y) =>
+      s("circle", { cx: x, cy: y, r: 4.5, fill: "none", "stroke-width": 2, style: { stroke: runColour(1 + place) } });
+  const [names, more] = key(others, circle, { x: 2, y: row * list.length + 8, width: whole }),
+    height = row * list.length + 8 + more;
+  return s(
+    "svg",
+    { width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "group" },
     list.map((bar, place) => {
-      const y = place * row + 4, within = bar.low !== null && bar.low !== undefined;
-      return mark(`${bar.name}: ${tell(bar.value, unit)}${within ? `, 95% interval ${tell(bar.low, unit)} to ${tell(bar.high, unit)}` : ""}${(bar.beside ?? []).map(([name, value]) => `; ${name}: ${tell(value, unit)}`).join("")}`, [
-        s("text", { x: left - 8, y: y + 15, "text-anchor": "end" }, cut(bar.name, letters)),
-        s("rect", { x: Math.min(X(Math.max(0, low)), X(bar.value)), y: y + 3, width: Math.max(1, Math.abs(X(bar.value) - X(Math.max(0, low)))), height: row - 10, rx: 3, style: { fill: runColour(0) } }),
-        within && s("path", { d: `M${X(bar.low)},${y + 11}H${X(bar.high)}M${X(bar.low)},${y + 7}v8M${X(bar.high)},${y + 7}v8`, fill: "none", style: { stroke: "var(--ink)" } }),
-        (bar.beside ?? []).map(([name, value]) => circle(others.indexOf(name), X(value), y + 11)),
-        s("text", { class: "tick", x: left + room + 8, y: y + 15 }, tell(bar.value, unit)),
-      ], { box: [1, y, whole - 2, row - 4] });
+      const y = place * row + 4,
+        within = bar.low !== null && bar.low !== undefined;
+      return mark(
+        describeBar(bar, unit),
+        [
+          s("text", { x: left - 8, y: y + 15, "text-anchor": "end" }, cut(bar.name, letters)),
+          s("rect", {
+            x: Math.min(X(Math.max(0, low)), X(bar.value)),
+            y: y + 3,
+            width: Math.max(1, Math.abs(X(bar.value) - X(Math.max(0, low)))),
+            height: row - 10,
+            rx: 3,
+            style: { fill: runColour(0) },
+          }),
+          within &&
+            s("path", {
+              d: `M${X(bar.low)},${y + 11}H${X(bar.high)}M${X(bar.low)},${y + 7}v8M${X(bar.high)},${y + 7}v8`,
+              fill: "none",
+              style: { stroke: "var(--ink)" },
+            }),
+          (bar.beside ?? []).map(([name, value]) => circle(others.indexOf(name), X(value), y + 11)),
+          s("text", { class: "tick", x: left + room + 8, y: y + 15 }, tell(bar.value, unit)),
+        ],
+        { box: [1, y, whole - 2, row - 4] },
+      );
     }),
-    line !== null && line !== undefined && s("line", { x1: X(line), x2: X(line), y1: 0, y2: row * list.length + 4, "stroke-dasharray": "3 4", style: { stroke: "var(--soft)" } }),
-    names);
+    line !== null &&
+      line !== undefined &&
+      s("line", {
+        x1: X(line),
+        x2: X(line),
+        y1: 0,
+        y2: row * list.length + 4,
+        "stroke-dasharray": "3 4",
+        style: { stroke: "var(--soft)" },
+      }),
+    names,
+  );
 };
 
 const lines = ({ steps, lines: list, unit, x_label: label, title }, width) => {
-  const beside = width >= 560, right = beside ? Math.min(260, 20 + widest(list.map(([name]) => name)) * 1.08) : 12, left = 58, top = 12, high = 240, room = Math.max(80, Math.min(640, width - left - right)), whole = left + room + right;
+  const beside = width >= 560,
+    right = beside ? Math.min(260, 20 + widest(list.map(([name]) => name)) * 1.08) : 12,
+    left = 58,
+    top = 12,
+    high = 240,
+    room = Math.max(80, Math.min(640, width - left - right)),
+    whole = left + room + right;
   const all = list.flatMap(([, values]) => values).filter(Number.isFinite);
-  let low = Math.min(...all), most = Math.max(...all);
-  if (!(most > low)) { low -= 0.5; most += 0.5 }
-  const X = step => left + room * (steps.length > 1 ? step / (steps.length - 1) : 0.5), Y = value => top + high * (most - value) / (most - low), every = Math.ceil(steps.length / Math.max(2, room / 40));
+  let low = Math.min(...all),
+    most = Math.max(...all);
+  if (!(most > low)) {
+    low -= 0.5;
+    most += 0.5;
+  }
+  const X = step => left + room * (steps.length > 1 ? step / (steps.length - 1) : 0.5),
+    Y = value => top + (high * (most - value)) / (most - low),
+    every = Math.ceil(steps.length / Math.max(2, room / 40));
   let before = -Infinity;
-  const ends = list.map(([name, values], place) => ({ name, place, y: Y(values.at(-1) ?? low) })).sort((a, b) => a.y - b.y).map(end => ({ ...end, at: before = Math.max(end.y, before + 15) }));
-  const dash = (place, x, y) => s("line", { x1: x - 6, x2: x + 6, y1: y, y2: y, "stroke-width": 2.6, style: { stroke: runColour(place) } });
-  const [names, more] = beside ? [ends.map(end => s("text", { x: left + room + 10, y: end.at + 4, style: { fill: runColour(end.place), "font-weight": 600 } }, cut(end.name, 32))), 0] : key(list.map(([name]) => name), dash, { x: 2, y: top + high + 46, width: whole });
+  const ends = list
+    .map(([name, values], place) => ({ name, place, y: Y(values.at(-1) ?? low) }))
+    .sort((a, b) => a.y - b.y)
+    .map(end => ({ ...end, at: (before = Math.max(end.y, before + 15)) }));
+  const dash = (place, x, y) =>
+    s("line", { x1: x - 6, x2: x + 6, y1: y, y2: y, "stroke-width": 2.6, style: { stroke: runColour(place) } });
+  const [names, more] = beside
+    ? [
+        ends.map(end =>
+          s(
+            "text",
+            { x: left + room + 10, y: end.at + 4, style: { fill: runColour(end.place), "font-weight": 600 } },
+            cut(end.name, 32),
+          ),
+        ),
+        0,
+      ]
+    : key(
+        list.map(([name]) => name),
+        dash,
+        { x: 2, y: top + high + 46, width: whole },
+      );
   const height = top + high + 46 + more;
-  return s("svg", { width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "group", "aria-label": title },
-    [low, (low + most) / 2, most].map(value => [s("line", { class: "grid", x1: left, x2: left + room, y1: Y(value), y2: Y(value) }), s("text", { class: "tick", x: left - 8, y: Y(value) + 4, "text-anchor": "end" }, tell(value, unit))]),
-    steps.map((step, place) => place % every === 0 && s("text", { class: "tick", x: X(place), y: top + high + 18, "text-anchor": "middle" }, cut(step, 10))), s("text", { class: "tick", x: left + room / 2, y: top + high + 38, "text-anchor": "middle" }, label),
-    list.map(([name, values], place) => [s("polyline", { points: values.map((value, step) => Number.isFinite(value) ? `${X(step)},${Y(value)}` : "").join(" "), fill: "none", "stroke-width": 2.2, style: { stroke: runColour(place) } }), values.map((value, step) => Number.isFinite(value) && mark(`${name}, ${label} ${steps[step]}: ${tell(value, unit)}`, [s("circle", { cx: X(step), cy: Y(value), r: 4, style: { fill: runColour(place) } })], { box: [X(step) - 7, Y(value) - 7, 14, 14] }))]),
-    names);
+  return s(
+    "svg",
+    { width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "group", "aria-label": title },
+    [low, (low + most) / 2, most].map(value => [
+      s("line", { class: "grid", x1: left, x2: left + room, y1: Y(value), y2: Y(value) }),
+      s("text", { class: "tick", x: left - 8, y: Y(value) + 4, "text-anchor": "end" }, tell(value, unit)),
+    ]),
+    steps.map(
+      (step, place) =>
+        place % every === 0 &&
+        s("text", { class: "tick", x: X(place), y: top + high + 18, "text-anchor": "middle" }, cut(step, 10)),
+    ),
+    s("text", { class: "tick", x: left + room / 2, y: top + high + 38, "text-anchor": "middle" }, label),
+    list.map(([name, values], place) => [
+      s("polyline", {
+        points: values.map((value, step) => (Number.isFinite(value) ? `${X(step)},${Y(value)}` : "")).join(" "),
+        fill: "none",
+        "stroke-width": 2.2,
+        style: { stroke: runColour(place) },
+      }),
+      values.map(
+        (value, step) =>
+          Number.isFinite(value) &&
+          mark(
+            `${name}, ${label} ${steps[step]}: ${tell(value, unit)}`,
+            [s("circle", { cx: X(step), cy: Y(value), r: 4, style: { fill: runColour(place) } })],
+            { box: [X(step) - 7, Y(value) - 7, 14, 14] },
+          ),
+      ),
+    ]),
+    names,
+  );
 };
 
-const SHAPES = [(x, y) => s("circle", { cx: x, cy: y, r: 4.5 }), (x, y) => s("rect", { x: x - 4, y: y - 4, width: 8, height: 8 }), (x, y) => s("path", { d: `M${x},${y - 5}l5,9h-10z` }), (x, y) => s("path", { d: `M${x},${y - 6}l6,6l-6,6l-6,-6z` })];
+const SHAPES = [
+  (x, y) => s("circle", { cx: x, cy: y, r: 4.5 }),
+  (x, y) => s("rect", { x: x - 4, y: y - 4, width: 8, height: 8 }),
+  (x, y) => s("path", { d: `M${x},${y - 5}l5,9h-10z` }),
+  (x, y) => s("path", { d: `M${x},${y - 6}l6,6l-6,6l-6,-6z` }),
+];
 const scatter = ({ dots, title }, width) => {
-  const groups = [...new Set(dots.map(dot => dot.group))], xs = dots.map(dot => dot.x), ys = dots.map(dot => dot.y);
-  const beside = width >= 560 && groups.length > 1, size = Math.min(520, width - (beside ? 160 : 2));
-  const place = (value, list) => 14 + (size - 28) * (value - Math.min(...list)) / (Math.max(...list) - Math.min(...list) || 1);
-  const shape = (at, x, y) => { const found = SHAPES[at % 4](x, y); found.style.setProperty("fill", runColour(at)); found.setAttribute("fill-opacity", "0.75"); return found };
-  const [names, more] = groups.length < 2 ? [[], 0] : beside ? [groups.map((group, at) => [shape(at, size + 14, 16 + 20 * at), s("text", { x: size + 26, y: 20 + 20 * at }, cut(group, 18))]), 0] : key(groups, shape, { x: 2, y: size + 4, width: size });
-  const whole = size + (beside ? 160 : 0), height = size + more;
-  return s("svg", { width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "group", "aria-label": title }, s("rect", { x: 0.5, y: 0.5, width: size - 1, height: size - 1, rx: 8, fill: "none", class: "grid" }),
-    dots.map(dot => { const x = place(dot.x, xs), y = size - place(dot.y, ys); return mark(`${dot.group}: ${dot.told}`, [shape(groups.indexOf(dot.group), x, y)], { box: [x - 7, y - 7, 14, 14] }) }), names);
+  const groups = [...new Set(dots.map(dot => dot.group))],
+    xs = dots.map(dot => dot.x),
+    ys = dots.map(dot => dot.y);
+  const beside = width >= 560 && groups.length > 1,
+    size = Math.min(520, width - (beside ? 160 : 2));
+  const place = (value, list) =>
+    14 + ((size - 28) * (value - Math.min(...list))) / (Math.max(...list) - Math.min(...list) || 1);
+  const shape = (at, x, y) => {
+    const found = SHAPES[at % 4](x, y);
+    found.style.setProperty("fill", runColour(at));
+    found.setAttribute("fill-opacity", "0.75");
+    return found;
+  };
+  const [names, more] =
+    groups.length < 2
+      ? [[], 0]
+      : beside
+        ? [
+            groups.map((group, at) => [
+              shape(at, size + 14, 16 + 20 * at),
+              s("text", { x: size + 26, y: 20 + 20 * at }, cut(group, 18)),
+            ]),
+            0,
+          ]
+        : key(groups, shape, { x: 2, y: size + 4, width: size });
+  const whole = size + (beside ? 160 : 0),
+    height = size + more;
+  return s(
+    "svg",
+    { width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "group", "aria-label": title },
+    s("rect", { x: 0.5, y: 0.5, width: size - 1, height: size - 1, rx: 8, fill: "none", class: "grid" }),
+    dots.map(dot => {
+      const x = place(dot.x, xs),
+        y = size - place(dot.y, ys);
+      return mark(`${dot.group}: ${dot.told}`, [shape(groups.indexOf(dot.group), x, y)], {
+        box: [x - 7, y - 7, 14, 14],
+      });
+    }),
+    names,
+  );
 };
 
 const coloured = ({ pieces, most, unit }, width) => {
   const signed = pieces.some(([, value]) => value < 0);
-  return colouredText(pieces.map(([piece, value]) => ({ piece, share: Math.min(1, Math.abs(value) / most), ...(signed ? { sign: value < 0 ? -1 : 1 } : {}), says: `“${visible(piece)}”: ${tell(value, unit)}` })), width);
+  return colouredText(
+    pieces.map(([piece, value]) => ({
+      piece,
+      share: Math.min(1, Math.abs(value) / most),
+      ...(signed ? { sign: value < 0 ? -1 : 1 } : {}),
+      says: `“${visible(piece)}”: ${tell(value, unit)}`,
+    })),
+    width,
+  );
 };
 
 const KINDS = { Heatmap: heat, Bars: bars, Lines: lines, Scatter: scatter, ColouredText: coloured };
 
 /** What an analysis found: its sentence, its pictures, its notes. */
-export const drawShown = (shown, width) => [h("p", {}, h("b", {}, shown.lead)), shown.figures.map(figure => KINDS[figure.kind] && h("figure", {}, h("figcaption", {}, figure.title), KINDS[figure.kind](figure, width))), shown.notes.map(note => h("p", { class: "lead" }, note))].flat(Infinity).filter(Boolean);
+export const drawAnalysis = (shown, width) =>
+  [
+    h("p", {}, h("b", {}, shown.lead)),
+    shown.figures.map(
+      figure =>
+        KINDS[figure.kind] && h("figure", {}, h("figcaption", {}, figure.title), KINDS[figure.kind](figure, width)),
+    ),
+    shown.notes.map(note => h("p", { class: "lead" }, note)),
+  ]
+    .flat(Infinity)
+    .filter(Boolean);

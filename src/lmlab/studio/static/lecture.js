@@ -1,4 +1,4 @@
-// A lecture at the foot of the page: the address says which of its views is shown; arrow keys go on and back.
+// A lecture at the bottom of the page: the address has the number of its view; arrow keys go forward and back.
 
 import { h } from "./dom.js";
 import { get } from "./api.js";
@@ -7,36 +7,62 @@ import { parse } from "./state.js";
 const foot = document.getElementById("lecture");
 let lecture = null;
 
-/** The lecture of the folder, or where it has none one that goes with its runs. */
+/** The lecture of the folder, or a default one for its runs. */
 export const readLecture = async runs => {
   const found = await get("lecture");
-  lecture = found.lecture ?? madeUp(runs);
+  lecture = found.lecture ?? makeDefault(runs);
   return { ...found, lecture, own: found.lecture !== null };
 };
 
-const madeUp = runs => {
-  const able = what => runs.filter(run => run.weights && run.does.includes(what)).map(run => run.name);
-  const link = (view, names, more = {}) => `#/${view}?${new URLSearchParams([...names.map(name => ["run", name]), ...Object.entries(more)])}`;
-  const next = able("next token"), blanks = able("blanks"), pairs = able("target text"), seeing = runs.filter(run => run.weights && /transformer|attention|bert/i.test(run.summary ?? "")).map(run => run.name);
-  const views = [{ title: "The runs and how they learnt", link: "#/runs", note: "Which one learns most from the same text?" }];
-  if (next.length) views.push({ title: "What comes next?", link: link("next", next.slice(0, 3), { text: "Return a new" }), note: "Type on: which run follows the sense?" }, { title: "What surprises them", link: link("surprise", next.slice(0, 2)), note: "Where do they differ?" }, { title: "The most probable text", link: link("write", next.slice(0, 1), { mode: "beams" }), note: "Step through the search." });
-  if (blanks.length) views.push({ title: "Filling blanks", link: link("blanks", blanks.slice(0, 1)), note: "" });
-  if (pairs.length) views.push({ title: "Translating", link: link("translate", pairs.slice(0, 1)), note: "" });
-  if (seeing.length) views.push({ title: "Attention", link: link("attention", seeing.slice(0, 1)), note: "" });
+const makeDefault = runs => {
+  const withAbility = ability => runs.filter(run => run.weights && run.does.includes(ability)).map(run => run.name);
+  const link = (view, names, more = {}) =>
+    `#/${view}?${new URLSearchParams([...names.map(name => ["run", name]), ...Object.entries(more)])}`;
+  const next = withAbility("next token"),
+    masked = withAbility("blanks"),
+    translators = withAbility("target text"),
+    attending = runs.filter(run => run.weights && run.heads !== null).map(run => run.name);
+  const views = [
+    { title: "The runs and their learning curves", link: "#/runs", note: "Which one learns most from the same text?" },
+  ];
+  if (next.length)
+    views.push(
+      {
+        title: "What comes next?",
+        link: link("next", next.slice(0, 3), { text: "Return a new" }),
+        note: "Continue the text: which run makes sense?",
+      },
+      { title: "What surprises them", link: link("surprisal", next.slice(0, 2)), note: "Where do they differ?" },
+      {
+        title: "The most probable text",
+        link: link("write", next.slice(0, 1), { mode: "beams" }),
+        note: "Step through the search.",
+      },
+    );
+  if (masked.length) views.push({ title: "Filling masks", link: link("fill", masked.slice(0, 1)), note: "" });
+  if (translators.length)
+    views.push({ title: "Translating", link: link("translate", translators.slice(0, 1)), note: "" });
+  if (attending.length) views.push({ title: "Attention", link: link("attention", attending.slice(0, 1)), note: "" });
   return { title: "A first look", views };
 };
 
 /** The address of the n-th view. */
-export const address = place => { const { link } = lecture.views[place]; return `${link}${link.includes("?") ? "&" : "?"}slide=${place + 1}` };
+export const address = place => {
+  const { link } = lecture.views[place];
+  return `${link}${link.includes("?") ? "&" : "?"}slide=${place + 1}`;
+};
 
 const go = by => {
-  const now = Number(parse(location.hash).query.get("slide")) - 1, next = now + by;
+  const now = Number(parse(location.hash).query.get("slide")) - 1,
+    next = now + by;
   if (lecture?.views[next]) location.hash = address(next);
 };
 
-export const leave = () => { location.hash = location.hash.replace(/[?&]slide=\d+/, "") };
+export const leave = () => {
+  location.hash = location.hash.replace(/[?&]slide=\d+/, "");
+};
 
-/** Draw the foot for the view that the address names; nothing where it names none. */
+/** Show the lecture at the bottom of the page, if the address names one of its views. */
 export const showSlide = async (place, runs) => {
   const on = Number.isInteger(place) && place > 0;
   document.documentElement.classList.toggle("large", on);
@@ -46,10 +72,30 @@ export const showSlide = async (place, runs) => {
   const view = lecture.views[place - 1];
   if (!view) return leave();
   foot.replaceChildren(
-    h("button", { type: "button", "aria-label": "Back", title: "Back (←)", disabled: place === 1, onclick: () => go(-1) }, "◀"),
-    h("p", { "aria-live": "polite" }, h("b", {}, `${place} / ${lecture.views.length} · ${view.title}`), view.note && h("small", {}, view.note)),
-    h("button", { type: "button", "aria-label": "On", title: "On (→)", disabled: place === lecture.views.length, onclick: () => go(1) }, "▶"),
-    h("button", { type: "button", title: "End the lecture (Esc)", onclick: leave }, "End"));
+    h(
+      "button",
+      { type: "button", "aria-label": "Back", title: "Back (←)", disabled: place === 1, onclick: () => go(-1) },
+      "◀",
+    ),
+    h(
+      "p",
+      { "aria-live": "polite" },
+      h("b", {}, `${place} / ${lecture.views.length} · ${view.title}`),
+      view.note && h("small", {}, view.note),
+    ),
+    h(
+      "button",
+      {
+        type: "button",
+        "aria-label": "On",
+        title: "On (→)",
+        disabled: place === lecture.views.length,
+        onclick: () => go(1),
+      },
+      "▶",
+    ),
+    h("button", { type: "button", title: "End the lecture (Esc)", onclick: leave }, "End"),
+  );
 };
 
 addEventListener("keydown", event => {

@@ -1,4 +1,4 @@
-// The shell: which view the address names, the list of runs, and the lecture at the foot of the page.
+// The shell: it opens the view that the address names, keeps the list of runs, and shows the lecture.
 
 import { h } from "./dom.js";
 import { get, hear, watch } from "./api.js";
@@ -9,39 +9,70 @@ import { showSlide } from "./lecture.js";
 
 /** Views by name; a view's file is loaded when it is first opened. */
 const VIEWS = [
-  ["runs", "Runs"], ["train", "Train"], ["next", "Next word"], ["surprise", "Surprise"], ["write", "Write"], ["blanks", "Blanks"], ["translate", "Translate"], ["predict", "Predict"], ["attention", "Attention"], ["cells", "Cells"], ["why", "Why"], ["senses", "Senses"], ["neighbours", "Neighbours"], ["probes", "Probes"], ["mix", "Layer mix"], ["pairs", "Minimal pairs"], ["bias", "Bias"], ["errors", "Errors"],
+  ["runs", "Runs"],
+  ["train", "Train"],
+  ["next", "Next token"],
+  ["surprisal", "Surprisal"],
+  ["write", "Write"],
+  ["fill", "Fill"],
+  ["translate", "Translate"],
+  ["predict", "Predict"],
+  ["attention", "Attention"],
+  ["cells", "Cells"],
+  ["attribution", "Attribution"],
+  ["senses", "Senses"],
+  ["neighbours", "Neighbours"],
+  ["probes", "Probes"],
+  ["layer-mix", "Layer mix"],
+  ["minimal-pairs", "Minimal pairs"],
+  ["bias", "Bias"],
+  ["errors", "Errors"],
   ["lecture", "Lecture"],
 ];
-const main = document.getElementById("main"), nav = document.getElementById("nav");
-let page = null, runs = [], opening = 0;
+const main = document.getElementById("main"),
+  nav = document.getElementById("nav");
+let page = null,
+  runs = [],
+  opening = 0;
 
-nav.append(h("ul", {}, VIEWS.map(([name, title]) => h("li", {}, h("a", { href: `#/${name}`, "data-name": name }, title)))));
+nav.append(
+  h(
+    "ul",
+    {},
+    VIEWS.map(([name, title]) => h("li", {}, h("a", { href: `#/${name}`, "data-name": name }, title))),
+  ),
+);
 
-/** Runs that a view begins with, where the address names none. */
-const begin = (view, state) => {
-  const able = runs.filter(view.fits ?? (() => false)).filter(run => run.weights || view.name === "runs");
-  const fits = [...able.filter(view.prefers ?? (() => true)), ...able.filter(run => !(view.prefers?.(run) ?? true))];
-  if (Array.isArray(state.run) && !state.run.length && fits.length) state.run = fits.slice(0, view.first ?? 1).map(run => run.name);
+/** The state of a view with its default runs, if the address names none. */
+const withDefaultRuns = (view, state) => {
+  const capable = runs.filter(view.fits ?? (() => false)).filter(run => run.weights || view.name === "runs");
+  const fits = [
+    ...capable.filter(view.prefers ?? (() => true)),
+    ...capable.filter(run => !(view.prefers?.(run) ?? true)),
+  ];
+  if (Array.isArray(state.run) && !state.run.length && fits.length)
+    state.run = fits.slice(0, view.first ?? 1).map(run => run.name);
   if (state.run === "" && fits.length) state.run = fits[0].name;
   return state;
 };
 
 const open = async () => {
   const { name, query } = parse(location.hash);
-  const wanted = VIEWS.some(([each]) => each === name) ? name : "runs";
-  for (const link of nav.querySelectorAll("a")) link.toggleAttribute("aria-current", link.dataset.name === wanted);
+  const viewName = VIEWS.some(([each]) => each === name) ? name : "runs";
+  for (const link of nav.querySelectorAll("a")) link.toggleAttribute("aria-current", link.dataset.name === viewName);
   const here = nav.querySelector("[aria-current]");
   here?.setAttribute("aria-current", "page");
-  if (here) nav.scrollLeft = here.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;  // where the list is one long line
+  if (here) nav.scrollLeft = here.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2; // on narrow screens
   const turn = ++opening;
-  const { default: view } = await import(`./views/${wanted}.js`);
+  const { default: view } = await import(`./views/${viewName}.js`);
   if (turn !== opening) return;
   const slide = Number(query.get("slide")) || undefined;
   showSlide(slide, runs);
-  const state = begin(view, read(query, view.defaults));
+  const state = withDefaultRuns(view, read(query, view.defaults));
   document.title = `${view.title} · lmlab studio`;
   if (page?.view === view) {
-    if (page.element.contains(document.activeElement)) document.activeElement.blur();  // so that its field shows what the link says
+    // A focused field keeps its own text, so it must lose the focus to show the state of the link.
+    if (page.element.contains(document.activeElement)) document.activeElement.blur();
     page.state = state;
     page.extra = { slide };
     return page.refresh();
@@ -53,18 +84,24 @@ const open = async () => {
   await page.refresh();
 };
 
-const know = found => {
+const updateRuns = found => {
   runs = found;
   if (!page) return;
   page.runs = runs;
-  page.state = begin(page.view, page.state);
+  page.state = withDefaultRuns(page.view, page.state);
   page.refresh();
 };
 
 addEventListener("hashchange", open);
 onScheme(() => page?.draw());
-const known = get("runs").then(found => know(found.runs)).catch(error => { main.replaceChildren(h("p", { class: "wrong", role: "alert" }, error.message)) });
+const known = get("runs")
+  .then(found => updateRuns(found.runs))
+  .catch(error => {
+    main.replaceChildren(h("p", { class: "wrong", role: "alert" }, error.message));
+  });
 await known;
-hear("runs", found => { if (JSON.stringify(found.runs) !== JSON.stringify(runs)) know(found.runs) });
+hear("runs", found => {
+  if (JSON.stringify(found.runs) !== JSON.stringify(runs)) updateRuns(found.runs);
+});
 await open();
 watch();

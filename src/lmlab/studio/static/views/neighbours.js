@@ -2,25 +2,62 @@
 
 import { h } from "../dom.js";
 import { post } from "../api.js";
-import { field, numberField, runPicker, table } from "../parts.js";
-import { drawShown } from "../figures.js";
+import { field, numberField, runPicker } from "../fields.js";
+import { table } from "../parts.js";
+import { drawAnalysis } from "../figures.js";
 
 export default {
   name: "neighbours",
   title: "Neighbours",
-  lead: "The tokens whose vectors, as they enter the network, point most nearly the same way as a word's (cosine). Of three words a, b, c the nearest to b − a + c are shown: a is to b as c is to what? Small runs have read too little for analogies; nearest tokens they do have.",
+  lead:
+    "The tokens whose input embeddings have the highest cosine similarity with a word's. For three words a, " +
+    "b, c the neighbours of b − a + c: a is to b as c is to what? Small runs have read too little for " +
+    "analogies.",
   defaults: { run: [], words: "list", top: 12 },
   fits: run => run.does.includes("vectors"),
   prefers: run => !run.task && !run.does.includes("target text"),
   first: 2,
-  controls: page => [field(page, "A word, or three", h("input", { type: "text", name: "words", maxlength: 200, size: 26 }), { name: "words", wait: 400 }), numberField(page, "Tokens shown", "top", { min: 1, max: 50 }), runPicker(page, { fits: page.view.fits, none: "No run here has vectors: train lstm, gpt2, bert or word2vec." })],
+  controls: page => [
+    field(page, "A word, or three", h("input", { type: "text", name: "words", maxlength: 200, size: 26 }), {
+      name: "words",
+      wait: 400,
+    }),
+    numberField(page, "Tokens shown", "top", { min: 1, max: 50 }),
+    runPicker(page, { fits: page.view.fits, none: "No run here has vectors: train lstm, gpt2, bert or word2vec." }),
+  ],
   empty: "Choose a run, and write a word.",
-  ask: async (state, signal) => state.run.length && state.words.trim() ? post("neighbours", { runs: state.run, words: state.words.trim().split(/[\s,]+/).slice(0, 4), top: state.top }, signal) : null,
+  ask: async (state, signal) =>
+    state.run.length && state.words.trim()
+      ? post(
+          "neighbours",
+          {
+            runs: state.run,
+            words: state.words
+              .trim()
+              .split(/[\s,]+/)
+              .slice(0, 4),
+            top: state.top,
+          },
+          signal,
+        )
+      : null,
   draw(page, data) {
-    const columns = Math.max(1, Math.min(data.runs.length, Math.floor((page.width + 24) / 444))), width = Math.floor((page.width - 24 * (columns - 1)) / columns);
+    const columns = Math.max(1, Math.min(data.runs.length, Math.floor((page.width + 24) / 444))),
+      width = Math.floor((page.width - 24 * (columns - 1)) / columns);
     return {
-      pictures: h("div", { class: "columns", style: { "--least": "420px" } }, data.runs.map(run => h("div", {}, h("h2", {}, run.run), run.shown ? drawShown(run.shown, width) : h("p", { class: "empty" }, run.why_not)))),
-      tables: data.runs.filter(run => run.shown).map(run => table(run.run, run.shown.columns, run.shown.rows)),
+      pictures: h(
+        "div",
+        { class: "columns", style: { "--least": "420px" } },
+        data.runs.map(run =>
+          h(
+            "div",
+            {},
+            h("h2", {}, run.run),
+            run.analysis ? drawAnalysis(run.analysis, width) : h("p", { class: "empty" }, run.why_not),
+          ),
+        ),
+      ),
+      tables: data.runs.filter(run => run.analysis).map(run => table(run.run, run.analysis.columns, run.analysis.rows)),
     };
   },
 };

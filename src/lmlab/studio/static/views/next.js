@@ -2,13 +2,17 @@
 
 import { h, percent, short, visible } from "../dom.js";
 import { post } from "../api.js";
-import { bars, runPicker, slider, table, textField, numberField } from "../parts.js";
+import { runPicker, slider, textField, numberField } from "../fields.js";
+import { bars, table } from "../parts.js";
 import { runColour } from "../colours.js";
 
 export default {
   name: "next",
   title: "Next word",
-  lead: "Type, and see what each run expects next. Full bars are what would be drawn with this temperature and nucleus (top-p), dashed outlines what the model itself says. Click a bar, or press Enter on it, and the token is appended.",
+  lead:
+    "Type, and see the next tokens that each run predicts. Full bars: probability after temperature and " +
+    "top-p. Dashed outlines: probability of the model. Click a bar, or press Enter on it, to append the " +
+    "token.",
   defaults: { run: [], text: "Return a new", temperature: 1, top_p: 1, top: 12 },
   fits: run => run.does.includes("next token"),
   first: 3,
@@ -19,17 +23,62 @@ export default {
     slider(page, "Top-p", "top_p", { min: 0.05, max: 1, step: 0.05 }),
     numberField(page, "Tokens shown", "top", { min: 1, max: 50 }),
   ],
-  ask: async (state, signal) => state.run.length ? post("next", { runs: state.run, text: state.text, temperature: state.temperature, top_p: state.top_p, top: state.top }, signal) : null,
+  ask: async (state, signal) =>
+    state.run.length
+      ? post(
+          "next",
+          { runs: state.run, text: state.text, temperature: state.temperature, top_p: state.top_p, top: state.top },
+          signal,
+        )
+      : null,
   draw(page, data) {
     const columns = Math.max(1, Math.min(data.runs.length, Math.floor((page.width + 24) / 354)));
     const width = Math.floor((page.width - 24 * (columns - 1)) / columns);
-    const pictures = h("div", { class: "columns" }, data.runs.map(run => h("figure", {}, h("figcaption", {}, h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run.run)) } }), run.run, h("small", {}, `as unsure as among ${short(run.perplexity)} equal choices · ${run.kept.toLocaleString("en")} may be drawn`)),
-      bars(run.tokens.map(each => ({
-        piece: each.piece, share: each.probability, kept: each.drawn, number: percent(each.drawn),
-        says: `${run.run}: “${visible(each.piece)}” has probability ${percent(each.probability)}, and is drawn with ${percent(each.drawn)}`,
-        pick: each.adds === "" ? undefined : each.adds,
-      })), runColour(page.state.run.indexOf(run.run)), width))));
-    return { pictures, tables: data.runs.map(run => table(run.run, ["token", "probability", "drawn with"], run.tokens.map(each => [visible(each.piece), each.probability, each.drawn]))) };
+    const pictures = h(
+      "div",
+      { class: "columns" },
+      data.runs.map(run =>
+        h(
+          "figure",
+          {},
+          h(
+            "figcaption",
+            {},
+            h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run.run)) } }),
+            run.run,
+            h(
+              "small",
+              {},
+              `perplexity ${short(run.perplexity)} · ${run.kept.toLocaleString("en")} tokens can be sampled`,
+            ),
+          ),
+          bars(
+            run.tokens.map(each => ({
+              piece: each.piece,
+              share: each.probability,
+              kept: each.sampled,
+              number: percent(each.sampled),
+              says:
+                `${run.run}: “${visible(each.piece)}” has probability ${percent(each.probability)}, ` +
+                `${percent(each.sampled)} after temperature and top-p`,
+              pick: each.adds === "" ? undefined : each.adds,
+            })),
+            runColour(page.state.run.indexOf(run.run)),
+            width,
+          ),
+        ),
+      ),
+    );
+    return {
+      pictures,
+      tables: data.runs.map(run =>
+        table(
+          run.run,
+          ["token", "probability", "sampled with"],
+          run.tokens.map(each => [visible(each.piece), each.probability, each.sampled]),
+        ),
+      ),
+    };
   },
   pick(page, adds) {
     page.set({ text: page.state.text + adds });

@@ -1,4 +1,4 @@
-"""Cells: one unit over a text in colour, and the units that fire where the user says, or that follow a property."""
+"""Cells: one unit over a text, the units that are active in selected spans, and units that detect a property."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from lmlab.config import Config
 from lmlab.studio.held_out import HeldOutReader
-from lmlab.studio.responses import RunName, Text, answer
+from lmlab.studio.responses import RunName, Text, respond, to_json
 from lmlab.studio.run_store import RunStore
-from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 Span = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 
 
-class One(Config):
-    """Which unit, over which text; without a part the first there is."""
+class CellRequest(Config):
+    """A unit and a text; without a part, the first part of the model."""
 
     run: RunName
     text: Text
@@ -31,8 +30,8 @@ class One(Config):
     unit: int = Field(0, ge=0, le=10_000_000)
 
 
-class Fire(Config):
-    """Which units are highest, or lowest, in the spans of a text that were selected."""
+class SpansRequest(Config):
+    """Which units are highest, or lowest, in the selected spans of a text."""
 
     run: RunName
     text: Text
@@ -40,17 +39,17 @@ class Fire(Config):
     top: int = Field(12, ge=1, le=100)
 
 
-class Follow(Config):
-    """Which units follow a property, judged on text that had no part in choosing them."""
+class PropertyRequest(Config):
+    """Which units detect a property, evaluated on text that was not used to choose them."""
 
     run: RunName
     property: Literal["quotes", "brackets", "line", "capitals", "if", "pattern"] = "quotes"
-    pattern: str = Field("", max_length=200, description="a regular expression, where the property is pattern")
-    text: Text = Field("", description="what is searched; where it is empty, the run's held-out text")
+    pattern: str = Field("", max_length=200, description="a regular expression, if the property is pattern")
+    text: Text = Field("", description="text to search; by default the held-out text of the run")
 
 
-class Firing(NamedTuple):
-    """A unit and the area under its ROC curve: 1 where it is always higher inside than outside, 0 always lower."""
+class SpanUnit(NamedTuple):
+    """A unit with the area under its ROC curve: 1 if it is always higher inside the spans, 0 if always lower."""
 
     layer: int
     part: str
@@ -61,47 +60,47 @@ class Firing(NamedTuple):
 
 
 PATTERN_WITHIN = 10.0
-"""Seconds that a regular expression may take."""
+"""Time limit of a regular expression in seconds."""
 
 
 def make_router(run_store: RunStore, held_out: HeldOutReader) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/cells")
-    def one_cell(asked: One) -> Response:
+    def one_cell(request: CellRequest) -> Response:
         from lmlab.analysis.cells import CellText, cell_parts, read_cells
 
-        with run_store.using(asked.run) as model:
+        with run_store.using(request.run) as model:
             names = list(dict.fromkeys(part.name for part in _parts(cell_parts, model.model)))
-            read = read_cells(model, asked.text, parts=names)
+            read = read_cells(model, request.text, parts=names)
         parts = [{"layer": part.layer, "part": part.name, "units": v.shape[1]} for part, v in read.activations.items()]
-        known = [part for part in parts if part["part"] == asked.part] or parts
-        chosen = min(known, key=lambda part: abs(part["layer"] - asked.layer))
-        unit = min(asked.unit, chosen["units"] - 1)
+        known = [part for part in parts if part["part"] == request.part] or parts
+        chosen = min(known, key=lambda part: abs(part["layer"] - request.layer))
+        unit = min(request.unit, chosen["units"] - 1)
         cell = CellText.of(read, layer=chosen["layer"], part=chosen["part"], unit=unit)
-        return answer({"parts": parts, "cell": cell, "shown": show(cell)})
+        return respond({"parts": parts, "cell": cell, "analysis": to_json(cell)})
 
-    @router.post("/cells/fire")
-    def firing(asked: Fire) -> Response:
+    @router.post("/cells/spans")
+    def spans(request: SpansRequest) -> Response:
         from lmlab.analysis.cells import read_cells
 
-        with run_store.using(asked.run) as model:
-            return answer({"cells": fire_in(read_cells(model, asked.text), asked.spans, top=asked.top)})
+        with run_store.using(request.run) as model:
+            return respond({"cells": units_in_spans(read_cells(model, request.text), request.spans, top=request.top)})
 
-    @router.post("/cells/follow")
-    def follow(asked: Follow) -> Response:
+    @router.post("/cells/property")
+    def detect(request: PropertyRequest) -> Response:
         from lmlab.analysis.cell_search import search_cells
         from lmlab.analysis.properties import find_property, matches
 
-        if asked.property == "pattern" and not asked.pattern:
+        if request.property == "pattern" and not request.pattern:
             raise ValueError("pattern is empty: write a regular expression, for instance \\d+")
-        named = asked.property != "pattern"
-        wanted = find_property(asked.property) if named else matches(asked.pattern, within=PATTERN_WITHIN)
-        name = asked.property if named else asked.pattern
-        text = asked.text or held_out.text(asked.run)
-        model = run_store.open(asked.run)  # it takes seconds, and others may use the model meanwhile
+        named = request.property != "pattern"
+        wanted = find_property(request.property) if named else matches(request.pattern, within=PATTERN_WITHIN)
+        name = request.property if named else request.pattern
+        text = request.text or held_out.text(request.run)
+        model = run_store.open(request.run)  # not locked: it takes seconds, and others may use the model meanwhile
         found = search_cells(model, text, wanted, name=name)
-        return answer({"cells": found.found, "shown": show(found)})
+        return respond({"cells": found.found, "analysis": to_json(found)})
 
     return router
 
@@ -112,10 +111,10 @@ def _parts(find: Any, model: Any) -> list[Any]:
     return list(find(model)) if learns_by_gradient(model) else []
 
 
-def fire_in(read: Read, spans: list[Span], *, top: int) -> list[Firing]:
-    """The units that best tell the tokens of some spans from all others, by the area under the ROC curve.
+def units_in_spans(read: Read, spans: list[Span], *, top: int) -> list[SpanUnit]:
+    """The units that best separate the tokens of some spans from all others, by the area under the ROC curve.
 
-    They are chosen and judged on the same few tokens: it is a beginning, not a finding (see `follow`).
+    They are chosen and evaluated on the same few tokens: exploratory, see `detect` for held-out text.
     """
     import numpy as np
 
@@ -129,5 +128,5 @@ def fire_in(read: Read, spans: list[Span], *, top: int) -> list[Firing]:
         area = areas(values, marks)
         for unit in np.argsort(-np.abs(area - 0.5), kind="stable")[:top].tolist():
             inside, outside = float(values[marks, unit].mean()), float(values[~marks, unit].mean())
-            found.append(Firing(part.layer, part.name, unit, float(area[unit]), inside, outside))
+            found.append(SpanUnit(part.layer, part.name, unit, float(area[unit]), inside, outside))
     return sorted(found, key=lambda each: (-abs(each.area - 0.5), -abs(each.inside - each.outside)))[:top]

@@ -1,4 +1,4 @@
-"""Why: which tokens speak for a prediction, and which against it, by gradient × input."""
+"""Attribution: which tokens speak for a prediction, and which against it, by gradient × input."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.responses import RunNames, Text, answer_for_each
+from lmlab.studio.responses import RunNames, Text, respond_for_each, to_json
 from lmlab.studio.run_store import RunStore
-from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
     from lmlab.language_model import LanguageModel
 
 
-class Asked(Config):
+class AttributionRequest(Config):
     """The text before a prediction, with a [MASK], or to classify; without a target, the most probable is explained."""
 
     runs: RunNames
@@ -29,14 +28,14 @@ class Asked(Config):
 def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
-    @router.post("/why")
-    def why(asked: Asked) -> Response:
+    @router.post("/attribution")
+    def attribution(request: AttributionRequest) -> Response:
         from lmlab.analysis.attribution import attribute
 
         def look(model: LanguageModel) -> dict[str, Any]:
-            attributed = attribute(model, asked.text, prediction=asked.target or None)
-            return {"found": attributed, "shown": show(attributed)}
+            found = attribute(model, request.text, prediction=request.target or None)
+            return {"found": found, "analysis": to_json(found)}
 
-        return answer_for_each(asked.runs, run_store, look)
+        return respond_for_each(request.runs, run_store, look)
 
     return router

@@ -1,7 +1,7 @@
-"""Learning curves as they grow: the new lines of `metrics.jsonl` of several runs, as server-sent events.
+"""The list of runs, everything known about one, and learning curves: at once, or as server-sent events while they grow.
 
-Events are `points` ({run, points, again}: `again` means that what was sent before is void), and `runs` when the list of
-runs, or what one of them is doing, has changed.
+Events are `points` ({run, points, again}: with `again`, earlier points are void), and `runs` when the list of runs, or
+the status of one, has changed.
 """
 
 from __future__ import annotations
@@ -17,28 +17,31 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from lmlab.analysis.view import plain
-from lmlab.studio.responses import answer
-from lmlab.studio.run_files import is_number, open_inside, parse_lines
+from lmlab.runs.upgrade import upgrade_task
+from lmlab.studio.responses import respond
+from lmlab.studio.run_files import is_number, open_inside, parse_lines, read
 from lmlab.studio.run_store import RunStore
 from lmlab.units import read_speed, training_seconds
 
 EVERY = 1.0
-"""Seconds between two looks."""
+"""Seconds between two events of a stream."""
 MOST = 1500
-"""Points of one curve; of a longer one every other, every third … is sent."""
+"""Points of one curve; longer ones are thinned out."""
 MOST_READ = 2**26
-"""Bytes of a file of metrics that one look reads."""
+"""Bytes of a metrics file that are read at once."""
+LONGEST_CARD = 60_000
+"""Characters of a model card that are sent."""
 Names = Annotated[list[str], Query(max_length=24)]
 
 
 class Tail:
-    """A file of metrics that is read as it grows."""
+    """A metrics file that is read as it grows."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.place, self.inode = path / "metrics.jsonl", 0, 0
 
     def more(self) -> tuple[list[dict[str, Any]], bool]:
-        """The points of the lines that are new, and whether all before them is void: the first time, or a new file."""
+        """The points of the new lines, and whether earlier points are void: at the first call, or for a new file."""
         try:
             with open_inside(self.path) as file:
                 stat = os.fstat(file.fileno())
@@ -56,7 +59,7 @@ class Tail:
 
 
 def to_point(line: dict[str, Any]) -> dict[str, Any] | None:
-    """What a line of metrics says of the curve: bits per byte where they are known, else the loss; None if nothing."""
+    """A point of the curve: bits per byte if the line has them, else the loss; None without either."""
 
     def number(value: Any) -> Any:
         return value if is_number(value) else None
@@ -67,8 +70,8 @@ def to_point(line: dict[str, Any]) -> dict[str, Any] | None:
         train, valid, unit = number(line.get("loss")), number(line.get("valid_loss")), "nats per prediction"
     if train is None and valid is None:
         return None
-    told = line.get("cost")
-    cost = {name: value for name, value in told.items() if is_number(value)} if isinstance(told, dict) else {}
+    given = line.get("cost")
+    cost = {name: value for name, value in given.items() if is_number(value)} if isinstance(given, dict) else {}
     counted = (read_speed({"cost": cost}) or ("tokens", 0.0))[0]
     try:
         seconds: float | None = training_seconds({**line, "cost": cost})
@@ -88,7 +91,7 @@ def to_point(line: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def thin(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most about `MOST` points; those of validation all stay."""
+    """At most about `MOST` points; all points with a validation loss are kept."""
     if len(points) <= MOST:
         return points
     step = -(-len(points) // MOST)
@@ -100,13 +103,28 @@ def thin(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter()
 
+    @router.get("/runs")
+    def list_runs() -> Response:
+        return respond({"folder": run_store.folder.name, "runs": run_store.about()})
+
+    @router.get("/run")
+    def one_run(run: Annotated[str, Query(max_length=500)]) -> Response:
+        path = run_store.find(run)
+        return respond({**run_store.describe(run, path), "card": _card(path), "settings": _settings(path)})
+
+    @router.get("/task")
+    def task(run: Annotated[str, Query(max_length=500)]) -> Response:
+        settings = upgrade_task(read(run_store.find(run) / "task.json"))
+        names = ("kind", "labels", "layers", "pair")
+        return respond({**{name: settings.get(name) for name in names}, "how": settings.get("method")})
+
     @router.get("/curves")
     def curves(run: Names) -> Response:
         found = []
         for name in run:
             points, _ = Tail(run_store.find(name)).more()
             found.append({"run": name, "points": points})
-        return answer({"curves": found})
+        return respond({"curves": found})
 
     @router.get("/live")
     async def live(request: Request, run: Names = []) -> Response:  # noqa: B006
@@ -119,7 +137,7 @@ def make_router(run_store: RunStore) -> APIRouter:
                     points, again = await asyncio.to_thread(tail.more)
                     if points or again:
                         yield _event("points", {"run": name, "points": points, "again": again})
-                now = await asyncio.to_thread(run_store.about)
+                now = await asyncio.to_thread(run_store.recent)
                 if now != before:
                     yield _event("runs", {"runs": now})
                     before = now
@@ -136,3 +154,25 @@ def make_router(run_store: RunStore) -> APIRouter:
 
 def _event(name: str, value: Any) -> bytes:
     return f"event: {name}\ndata: {json.dumps(plain(value))}\n\n".encode()
+
+
+def _card(path: Path) -> str:
+    try:
+        with open_inside(path / "README.md") as file:
+            return file.read(4 * LONGEST_CARD).decode("utf-8", "replace")[:LONGEST_CARD]
+    except OSError:
+        return ""
+
+
+def _settings(path: Path) -> dict[str, dict[str, Any]]:
+    """The groups of a recipe, or the model settings of an imported run, without the folders of its texts."""
+    recipe = read(path / "recipe.json") or {"model": read(path / "config.json").get("model", {})}
+    groups = {name: group for name, group in recipe.items() if isinstance(group, dict)}
+    return {name: {key: _without_folder(value) for key, value in group.items()} for name, group in groups.items()}
+
+
+def _without_folder(value: Any) -> Any:
+    """A setting; of a path only its last part."""
+    if isinstance(value, str) and value.startswith("/"):
+        return Path(value).name
+    return [_without_folder(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,147 @@
+// Fill: click words to mask them, and see what masked models predict there, independently or jointly.
+
+import { h, percent, visible } from "../dom.js";
+import { forEachRun, postV1 } from "../api.js";
+import { choice, numberField, runPicker, textField, tick } from "../fields.js";
+import { bars, table } from "../parts.js";
+import { runColour } from "../colours.js";
+
+const split = text => text.match(/\s+|[\p{L}\p{N}’'_-]+|[^\s\p{L}\p{N}]/gu) ?? [];
+
+/** The text with [MASK] in place of each hidden piece. */
+export const hide = (text, hidden) =>
+  split(text)
+    .map((piece, place) => (hidden.includes(String(place)) ? "[MASK]" : piece))
+    .join("");
+
+export default {
+  name: "fill",
+  title: "Fill",
+  lead:
+    "Click words of the text to mask them. A masked model reads both sides and predicts each masked token. " +
+    "Several are filled independently, P(a)·P(b), or jointly, P(a)·P(b | a).",
+  defaults: {
+    run: [],
+    text: "Return a new list of the elements in the sequence.",
+    hidden: ["6"],
+    jointly: false,
+    order: "left-to-right",
+    top: 6,
+  },
+  fits: run => run.does.includes("blanks"),
+  first: 2,
+  controls: page => {
+    const words = h("div", { class: "words wide", role: "group", "aria-label": "Words: press one to mask it" });
+    let before = "";
+    page.follow(state => {
+      const now = JSON.stringify([state.text, state.hidden]);
+      if (now === before) return;
+      before = now;
+      const focused = [...words.children].indexOf(document.activeElement);
+      words.replaceChildren(
+        ...split(state.text).map((piece, place) =>
+          /\s/.test(piece)
+            ? document.createTextNode(piece)
+            : h(
+                "button",
+                {
+                  type: "button",
+                  "aria-pressed": state.hidden.includes(String(place)) ? "true" : "false",
+                  onclick: () =>
+                    page.set({
+                      hidden: page.state.hidden.includes(String(place))
+                        ? page.state.hidden.filter(each => each !== String(place))
+                        : [...page.state.hidden, String(place)],
+                    }),
+                },
+                piece,
+              ),
+        ),
+      );
+      if (focused >= 0) words.children[focused]?.focus();
+    });
+    return [
+      textField(page, "Text", "text", { rows: 2, wait: 250 }),
+      words,
+      runPicker(page, {
+        fits: page.view.fits,
+        none: "No run here fills masks: train bert, roberta, albert or electra.",
+      }),
+      tick(page, "jointly", "jointly"),
+      choice(page, "Order of joint filling", "order", [
+        ["left-to-right", "left to right"],
+        ["confident", "most confident first"],
+      ]),
+      numberField(page, "Fillings", "top", { min: 1, max: 20 }),
+    ];
+  },
+  empty: "Choose a run that fills masks, and click a word.",
+  ask: async (state, signal) => {
+    const { top, jointly, order } = state,
+      text = hide(state.text, state.hidden);
+    if (!state.run.length || !text.includes("[MASK]")) return null;
+    const fill = async model => ({ filled: await postV1("fill", { model, text, top, jointly, order }, signal) });
+    return { text, ...(await forEachRun(state.run, fill)) };
+  },
+  draw(page, data, state) {
+    const hidden = state.hidden
+      .map(Number)
+      .sort((a, b) => a - b)
+      .map(place => split(state.text)[place])
+      .filter(Boolean);
+    const tables = [];
+    const pictures = data.runs.map(({ run, filled }) => {
+      const columns = Math.max(1, Math.min(filled.blanks.length, Math.floor((page.width + 24) / 354))),
+        width = Math.floor((page.width - 24 * (columns - 1)) / columns);
+      const rows = filled.fillings.map(each => [each.text, each.joint, each.independent]);
+      tables.push(
+        table(
+          `${run}: each masked token independently`,
+          ["mask", "token", "probability"],
+          filled.blanks.flatMap((tokens, number) =>
+            tokens.map(each => [`${number + 1} (${hidden[number] ?? ""})`, visible(each.token), each.probability]),
+          ),
+        ),
+      );
+      return h(
+        "div",
+        {},
+        h(
+          "h2",
+          {},
+          h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run)) } }),
+          " ",
+          run,
+          filled.by_generator && h("small", {}, " filled by its generator"),
+        ),
+        h(
+          "div",
+          { class: "columns" },
+          filled.blanks.map((tokens, number) =>
+            h(
+              "figure",
+              {},
+              h("figcaption", {}, `Mask ${number + 1}`, h("small", {}, `Original: “${hidden[number] ?? ""}”`)),
+              bars(
+                tokens.map(each => ({
+                  piece: each.token,
+                  share: each.probability,
+                  number: percent(each.probability),
+                  says: `${run}, mask ${number + 1}: “${visible(each.token)}” ${percent(each.probability)}`,
+                })),
+                runColour(page.state.run.indexOf(run)),
+                width,
+              ),
+            ),
+          ),
+        ),
+        table(
+          filled.jointly ? "Whole texts, by joint probability" : "Whole texts, by the product of probabilities",
+          ["text", "joint P", "product of P"],
+          rows,
+        ),
+      );
+    });
+    return { pictures, tables };
+  },
+};
