@@ -97,7 +97,7 @@ def _describe_boundary(run: Path) -> str:
     """What an imported run reads before a text, as its frame says."""
     if not (run / "frame.json").is_file():
         return ""
-    from lmlab.runs.checkpoint import load_tokenizer
+    from lmlab.runs.model_files import load_tokenizer
     from lmlab.tokenizers.boundary import describe_boundary
     from lmlab.tokenizers.frames import Frame
 
