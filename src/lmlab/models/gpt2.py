@@ -25,7 +25,7 @@ class PreNormBlock(Block):
 
 
 class GPT2(GPT):
-    """GPT with pre-norm blocks, one more norm at the end, and smaller initial weights of the layers that write into the residual sum."""
+    """GPT with pre-norm blocks, a last norm, and smaller initial weights of the layers that write into the residual."""
 
     block: ClassVar[type[nn.Module]] = PreNormBlock
 
