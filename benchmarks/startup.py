@@ -36,7 +36,7 @@ def make_models(folder: Path) -> None:
 
     from lmlab.data.readers.builtin import builtin_documents
     from lmlab.models import create
-    from lmlab.runs.checkpoint import model_tensors, write_config
+    from lmlab.runs.model_files import model_tensors, write_config
     from lmlab.runs.storage import write_manifest, write_tensors
     from lmlab.tokenizers import train
 

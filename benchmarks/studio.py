@@ -50,7 +50,7 @@ def studio(folder: Path) -> Iterator[str]:
 def large_model(folder: Path, tokens: int, layers: int, heads: int) -> None:
     """A GPT-2 with random weights as a run, over characters."""
     from lmlab.models import create
-    from lmlab.runs.checkpoint import model_tensors, write_config
+    from lmlab.runs.model_files import model_tensors, write_config
     from lmlab.runs.storage import write_tensors
     from lmlab.tokenizers import train
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lmlab.language_model import LanguageModel
 from lmlab.models import create, load_class
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig
-from lmlab.runs.checkpoint import model_tensors, write_config
+from lmlab.runs.model_files import model_tensors, write_config
 from lmlab.runs.storage import write_tensors
 from lmlab.tokenizers import Tokenizer, train
 

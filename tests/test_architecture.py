@@ -20,7 +20,7 @@ ORDER = (
     {"config", "pages"},
     {"layers", "tokenizers"},
     {"models", "data"},
-    {"objectives", "decoding", "baselines", "runs.checkpoint", "runs.upgrade"},
+    {"objectives", "decoding", "baselines", "runs.model_files", "runs.upgrade"},
     {"costs", "analysis", "interop", "runs.first_commands"},
     {"training"},
     {"tasks", "costs.benchmark", "runs.recipe", "runs.card", "runs.averaging"},

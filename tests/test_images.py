@@ -35,7 +35,7 @@ from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.pages.run import make_page
 from lmlab.runs import run
 from lmlab.runs.averaging import average
-from lmlab.runs.checkpoint import load_heads
+from lmlab.runs.model_files import load_heads
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.report import gather_facts
 from lmlab.runs.storage import read_tensors

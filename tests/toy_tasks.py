@@ -15,7 +15,7 @@ from lmlab.metrics.metric import Metric
 from lmlab.models import load_class, system_of
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective
-from lmlab.runs.checkpoint import model_tensors, write_config
+from lmlab.runs.model_files import model_tensors, write_config
 from lmlab.runs.storage import write_manifest, write_tensors
 from lmlab.tasks import load_task
 from lmlab.tasks.task import Task

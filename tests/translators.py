@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lmlab.models import load_class
-from lmlab.runs.checkpoint import model_tensors, write_config
+from lmlab.runs.model_files import model_tensors, write_config
 from lmlab.runs.storage import write_manifest, write_tensors
 from lmlab.tokenizers import train
 

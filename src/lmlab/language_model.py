@@ -41,7 +41,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
 
     >>> lm = lmlab.load("runs/book")
     """
-    from lmlab.runs.checkpoint import load_frame, load_model, load_source_tokenizer
+    from lmlab.runs.model_files import load_frame, load_model, load_source_tokenizer
     from lmlab.runs.storage import TASK
 
     path = Path(path)
@@ -64,7 +64,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
 def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predictor:
     """The model of a fine-tuned run with the head of its task."""
     from lmlab.objectives import create_objective
-    from lmlab.runs.checkpoint import load_heads
+    from lmlab.runs.model_files import load_heads
     from lmlab.runs.storage import TASK, read_json
     from lmlab.runs.upgrade import upgrade_task
     from lmlab.tasks.predicting import Predictor

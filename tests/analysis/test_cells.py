@@ -13,7 +13,7 @@ from lmlab.analysis.properties import find_property, in_brackets, in_quotes, lat
 from lmlab.layers.recurrent import GRULayer, LSTMLayer
 from lmlab.layers.watching import watching, watching_layers
 from lmlab.metrics.auc import areas
-from lmlab.runs.checkpoint import teach_letters
+from lmlab.runs.model_files import teach_letters
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
 from tolerances import rounding

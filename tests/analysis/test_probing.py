@@ -15,7 +15,7 @@ from lmlab.analysis.probing_sets import SETS, Item, Question, ask, ask_sentences
 from lmlab.analysis.readers import read_treebank
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.statistics import Scores, wilson
-from lmlab.runs.checkpoint import teach_letters
+from lmlab.runs.model_files import teach_letters
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
 

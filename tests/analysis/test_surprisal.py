@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lmlab.analysis.surprisal import compare_surprisals, read_surprisals
-from lmlab.runs.checkpoint import teach_letters
+from lmlab.runs.model_files import teach_letters
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
 

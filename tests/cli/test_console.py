@@ -48,3 +48,15 @@ def test_errors_about_a_run_with_such_a_name_are_escaped(tmp_path: Path) -> None
     assert done.returncode == 2
     assert "\x1b" not in done.stdout + done.stderr
     assert r"a\x1b[2Jb" in done.stderr
+
+
+def test_paths_that_were_written_are_escaped(tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text("The cat sat on the mat and the dog sat on the rug. " * 40)
+    name = "x\x1b[31m"
+    commands = [["train", "ngram", "book.txt", "-o", name], ["report", name], ["convert", name, f"{name}.arpa"]]
+    for arguments in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "lmlab", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
+        assert "x\\x1b[31m" in done.stdout + done.stderr
+        assert "\x1b" not in done.stdout + done.stderr

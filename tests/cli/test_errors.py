@@ -102,7 +102,7 @@ def test_settings_and_files_keep_their_names(run_command, tmp_path) -> None:
 
 def test_nothing_is_shown_before_an_error(run_command, tmp_path) -> None:
     from lmlab.models import create
-    from lmlab.runs.checkpoint import model_tensors, write_config
+    from lmlab.runs.model_files import model_tensors, write_config
     from lmlab.runs.storage import write_tensors
     from lmlab.tokenizers import train
 

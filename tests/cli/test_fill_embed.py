@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import lmlab
 from lmlab.cli import app
 from lmlab.models import load_class
-from lmlab.runs.checkpoint import model_tensors, write_config
+from lmlab.runs.model_files import model_tensors, write_config
 from lmlab.runs.storage import write_tensors
 from lmlab.tokenizers import train
 from standins import TEXT, write_run

@@ -104,7 +104,7 @@ def test_higher_is_better_in_tables_charts_and_notes(done: Published) -> None:
     assert [entry["last_doubling"] for entry in ranking.ranked] == pytest.approx([0.1, -0.1])
     assert any("score was still rising: vermeer by 0.10 accuracy (partly" in note for note in board["notes"])
     (chart,) = (each for each in curve_charts(ranking, choose_colours(ranking)) if each.name == "colours-curve-tokens")
-    assert [each.guess for each in chart.series] == [pytest.approx((320, 0.7)), pytest.approx((320, 0.4))]
+    assert [each.extrapolation for each in chart.series] == [pytest.approx((320, 0.7)), pytest.approx((320, 0.4))]
     (cost,) = (each for each in cost_charts(ranking, choose_colours(ranking)) if each.name == "colours-cost-joules")
     assert sorted(cost.front) == [(0.5, 0.3), (1.0, 0.9)], "the cheaper one is worse, so neither beats the other"
     console = Console(file=io.StringIO(), width=140)

@@ -16,7 +16,7 @@ from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class, system_of
 from lmlab.models.abilities import Detects, FillsBlanks, FillsInOrder, ability, require
 from lmlab.models.model import EncoderModel
-from lmlab.runs.checkpoint import load_weights, model_tensors
+from lmlab.runs.model_files import load_weights, model_tensors
 from lmlab.runs.storage import read_tensors, write_tensors
 
 VOCABULARY = 23

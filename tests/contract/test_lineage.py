@@ -15,7 +15,7 @@ from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import PredictsNext, learns_by_gradient, require
 from lmlab.models.states import detach_state, reorder_state
 from lmlab.objectives.causal import Causal
-from lmlab.runs.checkpoint import load_weights, model_tensors
+from lmlab.runs.model_files import load_weights, model_tensors
 from lmlab.runs.storage import read_tensors, write_tensors
 from losses import loss_of, mean_of
 

@@ -17,7 +17,7 @@ from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import PredictsNext, WritesTarget
 from lmlab.models.states import Decoding, reorder_state
-from lmlab.runs.checkpoint import load_weights, model_tensors
+from lmlab.runs.model_files import load_weights, model_tensors
 from lmlab.runs.storage import read_tensors, write_tensors
 
 VOCABULARY = 23

@@ -21,7 +21,7 @@ from lmlab.models import create, find
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.model import Model, ScoresTokens
 from lmlab.objectives import create_objective
-from lmlab.runs.checkpoint import model_tensors, write_config
+from lmlab.runs.model_files import model_tensors, write_config
 from lmlab.runs.storage import HEADS, TASK, write_json, write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer, train
 

@@ -22,7 +22,7 @@ from encoders import (
 from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.albert import Albert, AlbertConfig
-from lmlab.runs.checkpoint import model_tensors
+from lmlab.runs.model_files import model_tensors
 from lmlab.runs.storage import read_tensors, write_tensors
 
 transformers = pytest.importorskip("transformers")

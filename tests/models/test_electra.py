@@ -24,7 +24,7 @@ from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.abilities import Detects, ability, require
 from lmlab.models.electra import Electra, ElectraConfig
-from lmlab.runs.checkpoint import model_tensors
+from lmlab.runs.model_files import model_tensors
 from lmlab.runs.storage import read_tensors, write_tensors
 
 transformers = pytest.importorskip("transformers")

@@ -14,7 +14,7 @@ import lmlab
 from lmlab.data.loaders.streams import Windows
 from lmlab.objectives.causal import Causal
 from lmlab.runs.averaging import average, average_tensors
-from lmlab.runs.checkpoint import load_model, model_tensors
+from lmlab.runs.model_files import load_model, model_tensors
 from lmlab.runs.storage import DamagedError, read_tensors, write_tensors
 from lmlab.training.checkpointer import Checkpointer, kept_checkpoints
 from lmlab.training.learner import Learner

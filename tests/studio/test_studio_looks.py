@@ -22,7 +22,7 @@ from lmlab.analysis.minimal_pairs import judge
 from lmlab.analysis.neighbours import find_neighbours
 from lmlab.analysis.pair_sets import read_pairs
 from lmlab.analysis.view import plain
-from lmlab.runs.checkpoint import read_heads
+from lmlab.runs.model_files import read_heads
 from lmlab.studio.lecture import Lecture, read_lecture
 from lmlab.studio.views.cells import units_in_spans
 from lmlab.studio.views.vectors import parse_lines, parse_tagged

@@ -18,7 +18,7 @@ from lmlab.language_model import load
 from lmlab.layers.characters import CharacterWordCNN, CharacterWordLSTM
 from lmlab.models import create
 from lmlab.runs.averaging import average
-from lmlab.runs.checkpoint import load_model, read_mix
+from lmlab.runs.model_files import load_model, read_mix
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.runs.storage import digest, read_json, read_tensors, write_json, write_tensors

@@ -10,7 +10,7 @@ import pytest
 import tokenizers as hf
 
 from lmlab.data.corpora.text import prepare_text
-from lmlab.runs.checkpoint import load_tokenizer
+from lmlab.runs.model_files import load_tokenizer
 from lmlab.tokenizers import Tokenizer, load, train
 from lmlab.tokenizers.engines import CHARACTER_OF
 from lmlab.tokenizers.inspecting import TokenizedText, loses_text

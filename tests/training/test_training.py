@@ -16,7 +16,7 @@ import torch
 from lmlab.data.loaders.streams import Streams, Windows
 from lmlab.models import create
 from lmlab.objectives.causal import Causal
-from lmlab.runs.checkpoint import load_model
+from lmlab.runs.model_files import load_model
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.runs.storage import DamagedError, read_folder, read_json, read_tensors, verify, write_folder, write_json

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from lmlab.messages import printable
+
 
 def average(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, trained with --set train.keep=N.")],
@@ -29,4 +31,4 @@ def average(
 
     target = output or run.with_name(f"{run.name}-average{last}")
     steps = average_run(run, last=last, output=target)
-    print(f"wrote {target}: the mean of the weights after steps {', '.join(map(str, steps))}")
+    print(printable(f"wrote {target}: the mean of the weights after steps {', '.join(map(str, steps))}"))

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from lmlab.messages import printable
+
 FORMATS = ("huggingface", "arpa", "word2vec", "glove")
 
 
@@ -86,7 +88,7 @@ def convert(
         written = export_arpa(source, target, overwrite=overwrite)
     else:
         _to_huggingface(source, target, overwrite)
-    print(f"wrote {' and '.join(map(str, written))}")
+    print(printable(f"wrote {' and '.join(map(str, written))}"))
     if line := _describe_boundary(target):
         print(line)
 
@@ -95,7 +97,7 @@ def _describe_boundary(run: Path) -> str:
     """What an imported run reads before a text, as its frame says."""
     if not (run / "frame.json").is_file():
         return ""
-    from lmlab.runs.checkpoint import load_tokenizer
+    from lmlab.runs.model_files import load_tokenizer
     from lmlab.tokenizers.boundary import describe_boundary
     from lmlab.tokenizers.frames import Frame
 

@@ -10,6 +10,7 @@ import typer
 
 from lmlab.cli.options import Device, NeuralRun, Overwrite, Truncate
 from lmlab.cli.texts import check_outputs, read_lines
+from lmlab.messages import printable
 
 if TYPE_CHECKING:
     from lmlab.analysis.embedding import TokenVectors
@@ -91,17 +92,20 @@ def embed(
         print(f"note: {empty:,} of {len(texts):,} lines are empty; such a line {what}", file=sys.stderr)
     if wanted is not None:
         _write(output, vectors)
-        print(f"wrote {output}: {len(texts):,} texts x {vectors.shape[1]:,} (layers {layers}, pool {wanted})")
+        print(
+            printable(f"wrote {output}: {len(texts):,} texts x {vectors.shape[1]:,} (layers {layers}, pool {wanted})")
+        )
     else:
         import numpy as np
 
         stacked = np.concatenate([each.vectors for each in found])
         _write(output, stacked)
         _write_listing(listing, found, layers=layers)
-        print(
+        lines = (
             f"wrote {output}: {len(stacked):,} tokens x {stacked.shape[1]:,} (layers {layers})\n"
-            f"wrote {listing}: the tokens, their words and places, and where each of {len(texts):,} texts begins"
+            f"wrote {listing}: the tokens, their words and positions, and where each of {len(texts):,} texts begins"
         )
+        print(printable(lines))
 
 
 def _name(file: str) -> str:

@@ -22,6 +22,7 @@ from lmlab.cli.options import (
     Overwrite,
 )
 from lmlab.cli.texts import check_outputs, is_stream, spooled
+from lmlab.messages import printable
 
 if TYPE_CHECKING:
     from lmlab.decoding.translator import Translator
@@ -109,7 +110,7 @@ def evaluate(
     seconds = time.perf_counter() - begin
     if output is not None:
         output.write_text("".join(f"{line}\n" for line in found), encoding="utf-8")
-        print(f"wrote {output}", file=sys.stderr)
+        print(printable(f"wrote {output}"), file=sys.stderr)
     fold = str.casefold if lowercase else str
     same = sum(fold(a) == fold(b) for a, b in zip(found, references, strict=True))
     for name, metric in metrics.items():
@@ -174,7 +175,7 @@ def _evaluate_task(
         print(f"warning: {left_out}", file=sys.stderr)
     if output is not None:
         write_predictions(output, found.predictions, found.examples)
-        print(f"wrote {output}", file=sys.stderr)
+        print(printable(f"wrote {output}"), file=sys.stderr)
     if json_:
         import json
 

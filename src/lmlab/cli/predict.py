@@ -12,6 +12,7 @@ import typer
 
 from lmlab.cli.options import Columns, Device, Json, Mix, OutputFile, Overwrite, Top
 from lmlab.cli.texts import check_outputs, is_input, is_stream, note_file_name, read_lines
+from lmlab.messages import printable
 
 if TYPE_CHECKING:
     from lmlab.data.readers.examples import Example
@@ -75,7 +76,7 @@ def predict(
     from lmlab.runs.storage import write_bytes
 
     write_bytes(output, text.encode())
-    print(f"wrote {output}", file=sys.stderr)
+    print(printable(f"wrote {output}"), file=sys.stderr)
 
 
 def read_examples(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lmlab.cli.options import Device, Json, Run
+from lmlab.messages import printable
 
 
 def report(
@@ -57,7 +58,7 @@ def report(
     from lmlab.runs.storage import write_bytes
 
     write_bytes(path, make_page(facts).encode())
-    print(f"wrote {path}")
+    print(printable(f"wrote {path}"))
     for part, reason in facts["left_out"].items():
         print(f"  without {part}: {reason}")
     if open_:
@@ -72,7 +73,7 @@ def _report_task(run: Path, *, open_: bool) -> None:
     from lmlab.transfer.study import read_study
 
     path = write_report(read_study(run), run)
-    print(f"wrote {path}")
+    print(printable(f"wrote {path}"))
     if open_:
         import webbrowser
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lmlab.messages import printable
+
 if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
@@ -48,7 +50,7 @@ def write_trace(trees: Sequence[SearchTree], where: str, *, model: str) -> None:
 
         content = make_page(trees, model=model)
     Path(where).write_text(content, encoding="utf-8")
-    print(f"wrote {where}", file=sys.stderr)
+    print(printable(f"wrote {where}"), file=sys.stderr)
 
 
 def draw(tree: SearchTree) -> Tree:

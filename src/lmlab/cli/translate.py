@@ -22,6 +22,7 @@ from lmlab.cli.options import (
     Truncate,
 )
 from lmlab.cli.texts import check_outputs, read_lines
+from lmlab.messages import printable
 
 if TYPE_CHECKING:
     from lmlab.decoding.translator import Translation, Translator
@@ -128,7 +129,7 @@ def translate(
         from lmlab.runs.storage import write_bytes
 
         write_bytes(output, content.encode())
-        print(f"wrote {output}", file=sys.stderr)
+        print(printable(f"wrote {output}"), file=sys.stderr)
 
 
 def _cut(translator: Translator, lines: list[str], longest: int) -> list[str]:
@@ -193,9 +194,12 @@ def _draw(
             what=f"{heads} of {block} of the decoder." if drawn else "There is nothing to draw: all lines are empty.",
         )
         where.write_text(page, encoding="utf-8")
-        print(f"wrote {where}", file=sys.stderr)
+        print(printable(f"wrote {where}"), file=sys.stderr)
         return
     names = [_picture(where, number, lines) for number in numbers]
     for path, each in zip(names, drawn, strict=True):
         save_png([draw_alignment(each.source, each.target, each.weights)], path)
-    print(f"wrote {', '.join(map(str, names))}" if drawn else "nothing to draw: all lines are empty", file=sys.stderr)
+    print(
+        printable(f"wrote {', '.join(map(str, names))}" if drawn else "nothing to draw: all lines are empty"),
+        file=sys.stderr,
+    )

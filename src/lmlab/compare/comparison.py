@@ -1,4 +1,4 @@
-"""A whole comparison in a folder: carried out, added to, and published."""
+"""A comparison in a folder: run it, add runs to it, and publish its results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def compare(
     watcher: Watcher | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Published:
-    """Train, score and rank every system; called again on the same folder it goes on where it was."""
+    """Train, score and rank every system; called again on the same folder, it resumes."""
     replacing = overwrite and (folder / CONDITIONS).is_file()
     if replacing:
         check_not_read(folder, [*conditions.data.on_disk(), *filter(is_path, conditions.tokenizers.values())])
@@ -66,7 +66,7 @@ def compare(
 
 
 def add(runs: Sequence[Path], folder: Path, *, csv: bool = False) -> Published:
-    """Let runs from elsewhere join the comparison in a folder."""
+    """Add runs from elsewhere to the comparison in a folder."""
     conditions = read_conditions(folder)
     with hold(folder):
         results = reread(conditions, folder)
@@ -103,9 +103,9 @@ def reread(conditions: Conditions, folder: Path) -> Results:
     planned_runs, failures = plan(conditions, corpora)
     records = {each.name: found for each in planned_runs if (found := read_record(folder, each.name)) is not None}
     board = read_json(folder / "leaderboard.json") if (folder / "leaderboard.json").is_file() else {}
-    told = {entry["name"]: entry["error"] for entry in read_entries(board) if entry["status"] == "failed"}
+    errors = {entry["name"]: entry["error"] for entry in read_entries(board) if entry["status"] == "failed"}
     failures += [
-        Skipped(each.name, each.system, told.get(each.system, "not trained yet"))
+        Skipped(each.name, each.system, errors.get(each.system, "not trained yet"))
         for each in planned_runs
         if each.name not in records
     ]

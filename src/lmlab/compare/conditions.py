@@ -38,16 +38,16 @@ def check_folder(conditions: Conditions, folder: Path) -> None:
 
 def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs between two sets of conditions, in words: `budget was 60s, now 5min`."""
-    told = []
+    changes = []
     for name, (old, new) in _flat(before, now).items():
         left_or_came = name.startswith("tokenizers.") and None in (old, new)  # its system did
         if old != new and not left_or_came:
-            told.append(f"{_named(name)} was {_said(old)}, now {_said(new)}")
-    return told
+            changes.append(f"{_option_name(name)} was {_format_value(old)}, now {_format_value(new)}")
+    return changes
 
 
 def _flat(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Both values of each condition, of a group of them each by itself."""
+    """Both values of each condition; those of a group are listed one by one."""
     pairs: dict[str, tuple[Any, Any]] = {}
     for name in {**before, **now}:
         old, new = before.get(name), now.get(name)
@@ -58,7 +58,7 @@ def _flat(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[
     return pairs
 
 
-def _named(name: str) -> str:
+def _option_name(name: str) -> str:
     """A condition as its option is called."""
     group, dot, key = name.partition(".")
     if group == "tokenizers" and dot:
@@ -66,7 +66,7 @@ def _named(name: str) -> str:
     return key if group == "data" and dot else {"systems": "models"}.get(name, name)
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None or value == []:
         return "not given"
     if isinstance(value, bool):

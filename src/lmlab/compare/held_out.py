@@ -88,7 +88,7 @@ class TestText:
             if len(text) - found.end() >= PASSAGE
         ]
         longest = max(range(len(self.texts)), key=lambda i: len(self.texts[i]))
-        document, start = max(candidates, key=lambda place: self._prose(*place), default=(longest, 0))
+        document, start = max(candidates, key=lambda position: self._prose(*position), default=(longest, 0))
         text = self.texts[document]
         end = min(len(text), start + PASSAGE)
         space = max(text.rfind(" ", start, end), text.rfind("\n", start, end))
@@ -117,7 +117,7 @@ def make_test_text(texts: Sequence[str], *, prompt: str | None) -> TestText:
 
 
 def shorten(test: TestText, *, characters: int) -> TestText:
-    """About so many characters of a test text, from all over it: the beginnings of documents, cut at white space.
+    """About this many characters from all over a test text: the beginnings of documents, cut at white space.
 
     Documents are cut to the length at which all of them together have that many characters, but not so short that
     fewer than 20 of them would do; then some are left out, at even distances.
@@ -131,8 +131,8 @@ def shorten(test: TestText, *, characters: int) -> TestText:
     level = max((characters - before[fitting]) / (len(lengths) - fitting), characters / FEWEST_DOCUMENTS)
     texts = [_beginning(text, int(level)) for text in test.texts]
     kept = max(1, min(len(texts), round(len(texts) * characters / max(1, sum(map(len, texts))))))
-    places = np.unique(np.linspace(0, len(texts) - 1, kept).astype(int)) if kept > 1 else [0]
-    return TestText([texts[place] for place in places], test.prompt, test.cloze)
+    positions = np.unique(np.linspace(0, len(texts) - 1, kept).astype(int)) if kept > 1 else [0]
+    return TestText([texts[position] for position in positions], test.prompt, test.cloze)
 
 
 def shorten_for_pseudo(test: TestText, *, tokens: int) -> TestText:
@@ -151,13 +151,13 @@ def _beginning(text: str, size: int) -> str:
 def block_starts(text: str, *, size: int) -> list[int]:
     """Where blocks of whole lines, each of at least `size` characters, begin; longer lines are cut at spaces."""
     starts, length = [0], 0
-    place = 0
+    position = 0
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         for piece in [line] if len(line) <= 2 * size else re.findall(r"\s*\S+\s*?|\s+", line):
-            if length >= size and len(text) - place >= size // 2:
-                starts.append(place)
+            if length >= size and len(text) - position >= size // 2:
+                starts.append(position)
                 length = 0
-            place += len(piece)
+            position += len(piece)
             length += len(piece)
     return starts
 
@@ -175,13 +175,15 @@ def make_cloze(texts: Sequence[str]) -> Cloze:
     for quarter in QUARTERS:
         middle = quarter * len(words) // 4
         near = [
-            place
-            for place in (middle, middle + 1, middle - 1)
-            if 0 < place < len(words) and words[place].isalpha() and all(abs(place - other) > 1 for other in chosen)
+            position
+            for position in (middle, middle + 1, middle - 1)
+            if 0 < position < len(words)
+            and words[position].isalpha()
+            and all(abs(position - each) > 1 for each in chosen)
         ]
         if near:
-            chosen.append(max(near, key=lambda place: common[words[place]]))
+            chosen.append(max(near, key=lambda position: common[words[position]]))
     if not chosen:
         return NO_CLOZE
-    text = " ".join(MASK if place in chosen else word for place, word in enumerate(words))
-    return Cloze(text, tuple(words[place] for place in chosen))
+    text = " ".join(MASK if position in chosen else word for position, word in enumerate(words))
+    return Cloze(text, tuple(words[position] for position in chosen))

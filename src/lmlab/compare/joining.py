@@ -1,4 +1,4 @@
-"""Runs from elsewhere join a comparison, where their text allows it."""
+"""Adding runs from elsewhere to a comparison, if their text allows it."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ VERY_LONG_LINE = 2000
 MOST_COMPARED = 64 << 20
 """Bytes of training text in which lines are looked for when a text is scored, which should not take much longer."""
 MAX_SHARED = 0.1
-"""Share of the test text that may stand in the training text of a run that joins; a licence or a header may."""
+"""Largest fraction of the test text that may be in the training text of a run that is added: a licence, a header."""
 
 
 class Provenance(NamedTuple):
     """What could be found out about the training text of a run."""
 
-    told: str
+    description: str
     same_text: bool
 
 
@@ -67,7 +67,7 @@ def join(
         "sweep": [],
         "training": _costs(path),
         "energy_method": None,
-        "added": provenance.told,
+        "added": provenance.description,
         **(measured if provenance.same_text else _without_curves(measured)),
     }
 
@@ -140,24 +140,24 @@ def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Prove
             return Provenance("trained on the same text, split in the same way", True)
         if record.recipe.data.parallel:
             raise ValueError("it was trained on pairs of texts")
-        share = training_fraction(record, path, test.texts)
+        fraction = training_fraction(record, path, test.texts)
     except (ValueError, OSError) as error:
         reason = str(error).splitlines()[0]
         return Provenance(
             f"its training text cannot be read ({reason}), so whether it saw the test text is not known", False
         )
-    if share > MAX_SHARED:
+    if fraction > MAX_SHARED:
         raise ValueError(
-            f"{path} cannot be added: {share:.0%} of the test text is also in its training text, so its score would be "
-            "too good; train it on a text without these documents, or compare on another --test text"
+            f"{path} cannot be added: {fraction:.0%} of the test text is also in its training text, so its score would "
+            "be too good; train it on a text without these documents, or compare on another --test text"
         )
     return Provenance(
-        f"trained on another text, in which {share:.1%} of the long lines of the test text were found", False
+        f"trained on another text, in which {fraction:.1%} of the long lines of the test text were found", False
     )
 
 
 def training_fraction(record: recipes.Record, path: Path, texts: list[str]) -> float:
-    """The share, in characters, of the long lines of texts that stand in the training text of a run, too.
+    """The fraction, in characters, of the long lines of texts that are also in the training text of a run.
 
     A ValueError says why the training text cannot be read.
     """
@@ -174,7 +174,7 @@ def training_fraction(record: recipes.Record, path: Path, texts: list[str]) -> f
 
 
 def fraction_trained_on(path: Path, texts: list[str]) -> float | None:
-    """The same for a run that may be of any kind; None where nobody can tell, or it would take too long."""
+    """The same for a run of any kind; None if it is not known, or would take too long."""
     if not any(line for text in texts for line in _lines(text)):
         return 0.0
     try:
@@ -183,14 +183,14 @@ def fraction_trained_on(path: Path, texts: list[str]) -> float | None:
         record = read_record(path)
         if record.recipe.data.parallel:
             return None
-        with warnings.catch_warnings(action="ignore"):  # they have been told when it was trained
+        with warnings.catch_warnings(action="ignore"):  # they were shown when it was trained
             return training_fraction(record, path, texts)
     except (ValueError, OSError, KeyError, TypeError):
         return None
 
 
 def shared_lines(test: list[str], training: Iterator[str]) -> float:
-    """The share, in characters, of the test's long lines that stand in the training text too."""
+    """The fraction, in characters, of the test's long lines that are also in the training text."""
     wanted: dict[str, int] = {}
     for text in test:
         for line in _lines(text):

@@ -148,9 +148,9 @@ def to_csv(board: Board) -> str:
     )
     writer.writerow([*columns, *COSTS, "year"])
     for ranking in read_rankings(board):
-        for place, entry in enumerate(ranking.entries, start=1):
+        for position, entry in enumerate(ranking.entries, start=1):
             ok = entry["status"] == "ok"
-            values = {**entry, "rank": place if ok else None}
+            values = {**entry, "rank": position if ok else None}
             costs = [entry["training"].get(name) if ok else None for name in COSTS]
             year = LINEAGE[entry["kind"]].year if entry["kind"] in LINEAGE else None
             writer.writerow([*(values.get(name) for name in columns), *costs, year])

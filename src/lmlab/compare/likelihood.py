@@ -81,7 +81,7 @@ def score_units(
 
 
 def write_sample(model: LanguageModel, test: TestText, *, bytes_per_token: float) -> str:
-    """How a model goes on from the prompt; about as much text from every tokenizer."""
+    """How a model continues the prompt: about as many bytes with every tokenizer."""
     tokens = max(1, round(SAMPLE_BYTES / bytes_per_token))
     return str(model.generate(test.prompt, tokens=tokens, temperature=0.8, top_p=0.95, seed=0))
 

@@ -35,7 +35,7 @@ def match_width(system: str, values: Mapping[str, Any], *, target: int) -> dict[
     """The settings of a system, widened or narrowed to `target` parameters within 5%.
 
     The width stays a multiple of the attention heads; hidden layers keep their proportion to it; depth, windows and
-    everything else stay as they are. The count grows with the width, so bisection finds the place.
+    everything else stay as they are. The count grows with the width, so bisection finds it.
     """
     unit = width_unit(system, values)
 
@@ -70,7 +70,7 @@ def at_width(system: str, values: Mapping[str, Any], width: int) -> dict[str, An
 def width_unit(system: str, values: Mapping[str, Any]) -> int:
     """The number whose multiples are the widths that a system can have.
 
-    Heads divide the width, and sines and cosines come in pairs. A model of two parts, as ELECTRA, has the same to say
+    Heads divide the width, and sines and cosines come in pairs. A model of two parts, as ELECTRA, has the same limits
     of its smaller one, so multiples are tried until they fit.
     """
     cls = load_class(system)

@@ -239,11 +239,11 @@ def unspent(entries: Sequence[Entry], budget: str) -> list[str]:
         return []
     trained = [e for e in entries if "added" not in e and e["training"].get("flops")]  # what counts words has none
     used = {e["name"]: e["training"].get(unit, amount) / amount for e in trained}
-    under = {name: share for name, share in used.items() if share < 1 - LEFT_OVER}
+    under = {name: fraction for name, fraction in used.items() if fraction < 1 - LEFT_OVER}
     if not under:
         return []
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in sorted(under.items(), key=lambda each: each[1]))
+    fractions = ", ".join(f"{name} {used:.0%}" for name, used in sorted(under.items(), key=lambda each: each[1]))
     return [
-        f"A budget is spent in whole steps, whose size differs from model to model. Used of it: {shares}. A larger "
+        f"A budget is spent in whole steps, whose size differs from model to model. Used of it: {fractions}. A larger "
         "budget evens that out."
     ]

@@ -44,12 +44,12 @@ MIN_TEST_BYTES = 200
 """Bytes of test text below which no comparison is worth its name."""
 SWEEP_FACTORS = (1 / 3, 1.0, 3.0)
 SWEEP_FRACTION = 0.2
-"""`--sweep` spends this share of the budget on the rates, the same on each; the best gets the rest."""
+"""`--sweep` spends this fraction of the budget on the rates, the same on each; the best gets the rest."""
 TRAINING = {"evaluations": 20}
 
 
 class Conditions(Config):
-    """What is the same for all; kept in `conditions.json`, so that a comparison can be gone on with."""
+    """What is the same for all; saved in `conditions.json`, so that a comparison can be resumed."""
 
     data: AnyData
     systems: list[str] = Field(min_length=1, description="names of the models")

@@ -47,7 +47,7 @@ def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
 
 
 def cost_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
-    """Quality against price, with the front of those that nobody beats in both."""
+    """Quality against cost, with the Pareto front: no system is better in both."""
     score = ranking.track.score
     basis = choose_basis(entry["training"] for entry in ranking.ranked)
     axes: dict[str, tuple[str, Callable[[Entry], float]]] = {

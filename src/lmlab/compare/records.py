@@ -23,7 +23,7 @@ Record = dict[str, Any]
 Entry = dict[str, Any]
 """Of one system in a leaderboard: the mean of its runs."""
 Curve = list[dict[str, float]]
-"""Points with `tokens`, `seconds`, `flops`, `joules`, and the measure; `seconds` are of training alone."""
+"""Points with `tokens`, `seconds`, `flops`, `joules`, and the metric; `seconds` are of training alone."""
 COSTS = ("tokens", "steps", "flops", "seconds", "wall_seconds", "cpu_seconds", "gpu_seconds", "joules", "grams")
 """What every finished run has; `seconds` are of training alone, what follows them includes validation."""
 TRAINING_JOULES = "training_joules"
@@ -81,7 +81,7 @@ def mean_costs(costs: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 class Basis(NamedTuple):
-    """What seconds and joules that stand side by side are of: training alone, or all that a run did."""
+    """What the seconds and joules of a table include: training alone, or the whole run."""
 
     alone: bool
     seconds: str  # names of costs

@@ -1,4 +1,4 @@
-"""Where systems meet: each is trained or gone on with in its own run directory, and scored on the same test text."""
+"""Trains or resumes each system in its own run directory, and scores it on the same test text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from lmlab.training.progress import TrainingProgress
 
 
 class Watcher(Protocol):
-    """Who is told how the comparison goes: the terminal, or nobody."""
+    """Receives the progress of a comparison, for example to show it in the terminal."""
 
     def stage(self, name: str, done: int, total: int) -> None:
         """The preparation of the text has come so far."""
@@ -58,11 +58,11 @@ class Watcher(Protocol):
         """A run is finished; the score is that in the track of what its system is known for."""
 
     def failed(self, planned: PlannedRun, error: str) -> None:
-        """A run has failed; the others go on."""
+        """A run has failed; the others continue."""
 
 
 class Unwatched:
-    """Tells nobody."""
+    """A watcher that does nothing."""
 
     def stage(self, name: str, done: int, total: int) -> None: ...
 
@@ -82,7 +82,7 @@ class Interruption(Exception):  # noqa: N818 (it is no error)
 
 
 class Results(NamedTuple):
-    """What a comparison came to, before it is ranked."""
+    """The results of a comparison, before they are ranked."""
 
     description: dict[str, Any]  # conditions.json
     tests: Tests
@@ -228,12 +228,12 @@ def _sweep(
     planned: PlannedRun, budget: Budget, folder: Path, watcher: Watcher, interrupted: Callable[[], bool]
 ) -> list[dict[str, Any]]:
     """Three short runs with lower, usual and higher learning rates, out of the same budget."""
-    share = Budget(budget.amount * SWEEP_FRACTION / len(SWEEP_FACTORS), budget.unit)
+    per_rate = Budget(budget.amount * SWEEP_FRACTION / len(SWEEP_FACTORS), budget.unit)
     tried = []
     for factor in SWEEP_FACTORS:
         rate = planned.recipe.train.rate * factor
         watcher.begin(planned, f"rate {rate:.2g}")
-        recipe = _with_training(planned.recipe, rate=rate, budget=write_budget(share), evaluations=1)
+        recipe = _with_training(planned.recipe, rate=rate, budget=write_budget(per_rate), evaluations=1)
         relay = _Relay(planned, watcher)
         loss: float | None = None
         bits: float | None = None
@@ -250,7 +250,7 @@ def _sweep(
 
 
 def _train(recipe: Recipe, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> run.Outcome:
-    """Start a run, or go on with it; what was left before its recipe was written is made anew."""
+    """Start or resume a run; a directory without a recipe is started again."""
     if is_run(path):
         outcome = run.resume(path, reporter=reporter, interrupted=interrupted)
     else:

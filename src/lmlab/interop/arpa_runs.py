@@ -12,7 +12,7 @@ from pathlib import Path
 from lmlab.interop.arpa import is_arpa, read_arpa, write_arpa
 from lmlab.interop.staging import staged
 from lmlab.models.ngram import NGram
-from lmlab.runs.checkpoint import load_model, write_config
+from lmlab.runs.model_files import load_model, write_config
 from lmlab.runs.storage import write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import UNKNOWN, numbered_word_engine

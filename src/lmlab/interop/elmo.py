@@ -19,7 +19,7 @@ from lmlab.config import build
 from lmlab.interop.staging import staged
 from lmlab.models import frame_of
 from lmlab.models.elmo import Elmo, ElmoConfig
-from lmlab.runs.checkpoint import write_config
+from lmlab.runs.model_files import write_config
 from lmlab.runs.storage import read_json, write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import START, spelled_engine

@@ -37,7 +37,7 @@ from lmlab.interop.hf_table import Adapted, Architecture, Family, Head
 from lmlab.interop.hf_tokenizer import find_role, read_tokenizer, recall_tokenizer, write_tokenizer
 from lmlab.interop.staging import EXPORT, staged
 from lmlab.models import find, load_class
-from lmlab.runs.checkpoint import expected_tensors, load_frame, load_model, load_weights, read_heads, write_config
+from lmlab.runs.model_files import expected_tensors, load_frame, load_model, load_weights, read_heads, write_config
 from lmlab.runs.storage import (
     HEADS,
     TASK,

@@ -11,7 +11,7 @@ from torch import nn
 from lmlab.interop.staging import staged
 from lmlab.models.model import ReadsLetters
 from lmlab.models.word2vec import Word2Vec, Word2VecConfig
-from lmlab.runs.checkpoint import load_model, model_tensors, write_config
+from lmlab.runs.model_files import load_model, model_tensors, write_config
 from lmlab.runs.storage import write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import END_OF_LINE, UNKNOWN, word_engine

@@ -23,7 +23,7 @@ WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normal_words(text: str) -> list[str]:
-    """The words of an answer that count: in small letters, without punctuation and articles."""
+    """The words of an answer that count: lowercase, without punctuation and articles."""
     return ARTICLES.sub(" ", text.lower().translate(WITHOUT_PUNCTUATION)).split()
 
 
@@ -52,7 +52,7 @@ class AnswerMetric(SummedMetric):
 
 
 class ExactMatch(AnswerMetric):
-    """The share of questions whose answer is right to the word."""
+    """The fraction of questions whose answer is right to the word."""
 
     name = "exact_match"
     is_proportion = True

@@ -18,7 +18,7 @@ POSITIVE_NAMES = (
 
 
 class Accuracy(SummedMetric):
-    """The share of examples that are right."""
+    """The fraction of examples that are right."""
 
     name = "accuracy"
     is_proportion = True
@@ -32,7 +32,7 @@ class Accuracy(SummedMetric):
 
 
 class ChoiceAccuracy(Accuracy):
-    """The share of questions whose choice is right.
+    """The fraction of questions whose choice is right.
 
     Instead of the number of a choice, a prediction may be a list of probabilities, one for each choice. It counts as
     the probability of the right one: the expected accuracy of choosing by them.
@@ -44,7 +44,7 @@ class ChoiceAccuracy(Accuracy):
 
 
 class F1(SummedMetric):
-    """F1 of one class, the positive one; 0 where it is neither predicted nor there."""
+    """F1 of one class, the positive one; 0 where it is neither predicted nor gold."""
 
     name = "f1"
 
@@ -52,69 +52,69 @@ class F1(SummedMetric):
         self.positive = positive
 
     def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
-        found = np.array([p == self.positive for p in predicted], dtype=np.float64)
-        there = np.array([t == self.positive for t in true], dtype=np.float64)
-        return np.stack([found * there, found, there], axis=1)
+        said = np.array([p == self.positive for p in predicted], dtype=np.float64)
+        gold = np.array([t == self.positive for t in true], dtype=np.float64)
+        return np.stack([said * gold, said, gold], axis=1)
 
     def value(self, totals: Floats) -> Floats:
         return harmonic(totals[..., 0], totals[..., 1], totals[..., 2])
 
 
 class MacroF1(SummedMetric):
-    """The mean of the F1 of all classes that are predicted or there."""
+    """The mean of the F1 of all classes that are predicted or gold."""
 
     name = "macro_f1"
 
     def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
-        found, there = one_hot(predicted, true)
-        return np.concatenate([found * there, found, there], axis=1)
+        said, gold = one_hot(predicted, true)
+        return np.concatenate([said * gold, said, gold], axis=1)
 
     def value(self, totals: Floats) -> Floats:
-        both, found, there = np.split(totals, 3, axis=-1)
-        each = harmonic(both, found, there)
-        present = found + there > 0
+        both, said, gold = np.split(totals, 3, axis=-1)
+        each = harmonic(both, said, gold)
+        present = said + gold > 0
         return divide((each * present).sum(-1), present.sum(-1).astype(np.float64), empty=float("nan"))
 
 
 class Matthews(SummedMetric):
     """The correlation of predicted and true classes (Matthews 1975; of several classes, Gorodkin 2004).
 
-    R = (c s − Σ p_k t_k) / √((s² − Σ p_k²) (s² − Σ t_k²)) with c examples right of s, of which p_k were said
-    and t_k are of the class k; 0 where all are predicted, or are, of one class.
+    R = (c s − Σ p_k t_k) / √((s² − Σ p_k²) (s² − Σ t_k²)) where c of s examples are right, p_k are predicted
+    as class k and t_k are of class k; 0 where all are predicted, or are, of one class.
     """
 
     name = "matthews"
     bounds = (-1.0, 1.0)
 
     def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
-        found, there = one_hot(predicted, true)
-        right = (found * there).sum(1, keepdims=True)
-        return np.concatenate([right, np.ones_like(right), found, there], axis=1)
+        said, gold = one_hot(predicted, true)
+        right = (said * gold).sum(1, keepdims=True)
+        return np.concatenate([right, np.ones_like(right), said, gold], axis=1)
 
     def value(self, totals: Floats) -> Floats:
         right, size = totals[..., 0], totals[..., 1]
-        found, there = np.split(totals[..., 2:], 2, axis=-1)
-        covariance = right * size - (found * there).sum(-1)
-        # s² − Σ p_k² as Σ p_k (s − p_k), whose terms are all ≥ 0: what has no spread must have one of 0, not nearly so
-        spread = [(each * (size[..., None] - each)).sum(-1) for each in (found, there)]
-        return divide(covariance, np.sqrt(spread[0]) * np.sqrt(spread[1]), empty=0.0)
+        said, gold = np.split(totals[..., 2:], 2, axis=-1)
+        covariance = right * size - (said * gold).sum(-1)
+        # s² − Σ p_k² as Σ p_k (s − p_k), whose terms are all ≥ 0: a constant must have exactly 0
+        variances = [(each * (size[..., None] - each)).sum(-1) for each in (said, gold)]
+        return divide(covariance, np.sqrt(variances[0]) * np.sqrt(variances[1]), empty=0.0)
 
 
 def one_hot(predicted: Sequence[Any], true: Sequence[Any]) -> tuple[Floats, Floats]:
     """Predicted and true classes as rows of 0 and 1, one column for each class seen in either: [N, C] twice."""
     classes: dict[Any, int] = {}
-    places = [np.array([classes.setdefault(label, len(classes)) for label in part], int) for part in (true, predicted)]
-    there, found = (np.eye(len(classes))[each] for each in places)
-    return found, there
+    numbers = [np.array([classes.setdefault(label, len(classes)) for label in part], int) for part in (true, predicted)]
+    gold, said = (np.eye(len(classes))[each] for each in numbers)
+    return said, gold
 
 
 def confusion(predicted: Sequence[Any], true: Sequence[Any], *, labels: Sequence[Any]) -> NDArray[np.int64]:
     """How often an example of a class (row) was said to be of another (column): [C, C]."""
-    place = {label: i for i, label in enumerate(labels)}
-    unknown = [label for label in (*true, *predicted) if label not in place]
+    number = {label: i for i, label in enumerate(labels)}
+    unknown = [label for label in (*true, *predicted) if label not in number]
     if unknown:
         raise ValueError(f"{unknown[0]!r} is none of the labels {', '.join(map(str, labels))}")
-    pairs = [place[t] * len(labels) + place[p] for p, t in zip(predicted, true, strict=True)]
+    pairs = [number[t] * len(labels) + number[p] for p, t in zip(predicted, true, strict=True)]
     return np.bincount(np.array(pairs, int), minlength=len(labels) ** 2).reshape(len(labels), len(labels))
 
 

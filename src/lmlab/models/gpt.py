@@ -2,7 +2,7 @@
 
 Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training".
 
-    x_t = E w_t + P t
+    x_t = E[w_t] + P[t]
     z = LN(x + Attention(x));  h = LN(z + FeedForward(z))        in each block
     P(w_{t+1} | w_1 … w_t) = softmax(E h_t)
 """
@@ -86,12 +86,15 @@ class GPT(NextTokenModel):
 
     def embed(self, tokens: Tensor, start: int | Tensor) -> Tensor:
         """The vectors [B, T, D] of tokens at the positions from `start`, or from `start[i]` in row i."""
-        assert self.positions is not None
+        assert self.positions is not None  # LLaMA has none: its positions are inside attention
         x: Tensor = self.dropout(self.embedding(tokens) + self.positions(start, tokens.shape[1]))
         return x
 
     def forward(self, tokens: Tensor, *, state: State = None, lengths: Tensor | None = None) -> Output:
-        """A fresh text (state None) is read without a cache; with a state from `start`, the text goes on."""
+        """Read tokens [B, T]; with a state from `start`, they continue the text that it has read.
+
+        `lengths` are not needed: causal attention never sees the padding at the end of a row.
+        """
         length = tokens.shape[1]
         check_window(0 if state is None else state.length, length, self.config.window)
         x = self.embed(tokens, 0 if state is None else state.start)  # [B, T, D]
@@ -124,6 +127,7 @@ class GPT(NextTokenModel):
         return super().step(tokens, self.start(len(tokens)) if state is None else state, **inputs)
 
     def depths(self) -> list[list[nn.Parameter]]:
+        """The parameters by depth, for learning rates by layer."""
         *below, last = self.blocks
         return by_depth(self, (self.embedding, self.positions), *((block,) for block in below), (last, self.norm))
 

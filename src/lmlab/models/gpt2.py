@@ -25,17 +25,17 @@ class PreNormBlock(Block):
 
 
 class GPT2(GPT):
-    """GPT with pre-norm blocks, one more norm at the end, and smaller initial weights into the sum."""
+    """GPT with pre-norm blocks, a last norm, and smaller initial weights of the layers that write into the residual."""
 
     block: ClassVar[type[nn.Module]] = PreNormBlock
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)
         self.norm = nn.LayerNorm(config.width)
-        shrink_residual(self, layers=config.layers)
+        init_residual_projections(self, layers=config.layers)
 
 
-def shrink_residual(model: nn.Module, *, layers: int) -> None:
+def init_residual_projections(model: nn.Module, *, layers: int) -> None:
     """Draw the weights that lead into the residual sum from N(0, 0.02² / 2L), as 2L of them are added up."""
     for name, parameter in model.named_parameters():
         if name.endswith(("attention.projection.weight", "feed_forward.contract.weight")):

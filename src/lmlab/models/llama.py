@@ -20,7 +20,7 @@ from lmlab.layers.feedforward import GatedFeedForward
 from lmlab.layers.positions import Rotary, check_pairs
 from lmlab.layers.softmax import Softmax
 from lmlab.models.gpt import GPT, DecoderConfig, initialise
-from lmlab.models.gpt2 import shrink_residual
+from lmlab.models.gpt2 import init_residual_projections
 from lmlab.models.model import ModelConfig
 
 
@@ -84,7 +84,7 @@ class Llama(GPT):
         tied = self.embedding if config.tied else None
         self.output = Softmax(config.width, config.vocabulary, bias=False, tied=tied)
         self.apply(initialise)
-        shrink_residual(self, layers=config.layers)
+        init_residual_projections(self, layers=config.layers)
 
     @property
     def key_value_heads(self) -> int:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lmlab.models import load_class
-from lmlab.runs.checkpoint import with_new_names
+from lmlab.runs.model_files import with_new_names
 from lmlab.runs.storage import (
     HEADS,
     MODEL,

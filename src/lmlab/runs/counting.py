@@ -15,8 +15,8 @@ from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.data.corpora.corpus import Corpus, TextDataset
 from lmlab.models.abilities import PredictsNext
-from lmlab.runs.checkpoint import load_model
 from lmlab.runs.jobs import Reporter
+from lmlab.runs.model_files import load_model
 from lmlab.runs.recipe import Recipe
 from lmlab.runs.storage import (
     MODEL,

@@ -15,8 +15,8 @@ from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.examples import ExampleSplit
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
-from lmlab.runs.checkpoint import load_weights
 from lmlab.runs.jobs import Reporter, Training
+from lmlab.runs.model_files import load_weights
 from lmlab.runs.recipe import Recipe
 from lmlab.runs.storage import MODEL, read_folder, read_json, read_tensors
 from lmlab.tasks.frozen_vectors import hash_weights, vectors_flops, with_vectors

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.readers.text import STANDARD_INPUT
-from lmlab.runs.checkpoint import load_source_tokenizer, load_tokenizer
 from lmlab.runs.jobs import Reporter, Silent
+from lmlab.runs.model_files import load_source_tokenizer, load_tokenizer
 from lmlab.runs.recipe import Record, read_record
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.files import without_last

@@ -22,7 +22,7 @@ from lmlab.metrics.bleu import Bleu
 from lmlab.models.abilities import PredictsNext, WritesTarget, ability
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective
-from lmlab.runs.checkpoint import copy_weights, teach_letters
+from lmlab.runs.model_files import copy_weights, teach_letters
 from lmlab.runs.recipe import Recipe
 from lmlab.tokenizers.frames import Frame
 from lmlab.training.checkpointer import Checkpointer

@@ -16,12 +16,12 @@ from lmlab.language_model import LanguageModel, load
 from lmlab.models import find, load_class
 from lmlab.objectives import TASKS
 from lmlab.runs.card import LOSSY, describe_quality, model_card
-from lmlab.runs.checkpoint import write_config
 from lmlab.runs.counting import Counting
 from lmlab.runs.finetuning import FineTuning
 from lmlab.runs.first_commands import next_commands
 from lmlab.runs.held_out import as_path, reopen_corpus
 from lmlab.runs.jobs import Job, Plan, Reporter, Silent, Training
+from lmlab.runs.model_files import write_config
 from lmlab.runs.recipe import Recipe, Record, check_fixed_settings, check_same_settings, read_record, write_recipe
 from lmlab.runs.run_files import check_not_read, check_place, clear, hold, remove_begun
 from lmlab.runs.storage import (

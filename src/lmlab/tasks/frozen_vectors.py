@@ -22,7 +22,7 @@ from lmlab.data.loaders.bucketing import in_batches
 from lmlab.data.readers.files import cache_folder
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
-from lmlab.runs.checkpoint import model_tensors
+from lmlab.runs.model_files import model_tensors
 from lmlab.runs.storage import write_folder, write_json
 from lmlab.tasks.flops import frozen_flops
 from lmlab.tasks.task import Item, Task

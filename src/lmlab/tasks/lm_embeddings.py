@@ -28,7 +28,7 @@ from lmlab.layers.layer_mix import side_by_side
 from lmlab.models.abilities import PredictsNext
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
-from lmlab.runs.checkpoint import load_frame, load_model
+from lmlab.runs.model_files import load_frame, load_model
 from lmlab.runs.storage import MODEL, digest_weights, write_folder, write_json
 from lmlab.tasks.frozen_vectors import make_room
 from lmlab.tasks.task import Item

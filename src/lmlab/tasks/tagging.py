@@ -106,7 +106,7 @@ class Tagging(TextTask):
     def show_evidence(cls, lines: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Evidence:
         predicted, true = [line["predicted"] for line in lines], [line["true"] for line in lines]
         found: dict[str, Any]
-        if any(label.startswith("B-") for label in labels):
+        if any(label.partition("-")[0] == "B" for label in labels):
             by_type = scores_by_type(predicted, true)
             found = {"types": [TypeScores(name, **each._asdict()) for name, each in by_type.items()]}
         else:
@@ -196,14 +196,14 @@ class Tagging(TextTask):
         return found
 
     def _begin(self, tag: int) -> int:
-        """The tag with which a part of a sentence may begin that was cut within a span: B for I."""
+        """Return the tag at the start of a part that was cut within a span: B-X for I-X, as no part starts with I-X."""
         name, labels = self.config.labels[tag], self.config.labels
         begun = f"B{name[1:]}"
-        inside = self.config.scheme is not None and name.startswith("I-") and begun in labels
+        inside = self.config.scheme is not None and name.partition("-")[0] == "I" and begun in labels
         return labels.index(begun) if inside else tag
 
     def _cut(self, text: Text, words: int) -> Iterator[tuple[int, int]]:
-        """The words, from and to, of each piece of a sentence that fits into the window."""
+        """Yield the first and the end word of each part of a sentence that fits into the window."""
         firsts = text.first_pieces()
         ends = [firsts[word + 1] if word + 1 < words else len(text.pieces) for word in range(words)]
         room = None if self.frame.window is None else self.frame.window - self.frame.overhead(self.frame.reads, "a")

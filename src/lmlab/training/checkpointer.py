@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lmlab.models.abilities import State
 from lmlab.models.states import map_state
-from lmlab.runs.checkpoint import load_weights, model_tensors
+from lmlab.runs.model_files import load_weights, model_tensors
 from lmlab.runs.storage import (
     HEADS,
     MODEL,
@@ -128,7 +128,7 @@ class Checkpointer:
                 raise FullDiskError(f"{reason}: {self._metrics.name} could not be written") from None
             raise
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether it is time for a checkpoint."""
         return self.world.agree(time.monotonic() - self._saved >= self.save_seconds)
 

@@ -44,10 +44,9 @@ class MetricsLog:
         """On other devices reading a number waits for all work, so it is done once per line of metrics."""
 
     def add(self, result: StepResult) -> None:
-        """Count a step and collect its result."""
+        """Collect the result of the step that was just taken."""
         progress = self.progress
         self.unread.append(result)
-        progress.step += 1
         progress.units = {name: progress.units.get(name, 0) + count for name, count in result.units.items()}
         if self.reads_at_once:
             self.read()

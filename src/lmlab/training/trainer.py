@@ -93,6 +93,7 @@ class Trainer:
         while not progress.ended and not self.world.agree(interrupted()):
             rate = self.learning_rate()
             result, self.state = self.step(progress.step, rate, self.state)
+            progress.step += 1
             self.metrics.add(result)
             self.costs.add(training=True)
             progress.flops += self.plan.flops_per_step
@@ -106,7 +107,7 @@ class Trainer:
                     progress.ended = "early"
             if done:
                 progress.ended = "budget"
-            if self.checkpointer is not None and not progress.ended and self.checkpointer.due():
+            if self.checkpointer is not None and not progress.ended and self.checkpointer.is_due():
                 self.save()
                 self.costs.add(training=False)
         self._finish()
@@ -133,7 +134,8 @@ class Trainer:
             self.metrics.read()
             with torch.no_grad():
                 sizes = [float(weights.abs().max()) for weights in self.learner.parameters()]
-            self.metrics.check_finite(max(sizes, key=lambda size: (math.isnan(size), size)), "size of the weights")
+            largest = max(sizes, key=lambda size: (math.isnan(size), size))  # NaN, if there is one
+            self.metrics.check_finite(largest, "size of the weights")
             self.checkpointer.save(self.step, self.state, self.progress)
 
     def close(self) -> None:
@@ -212,7 +214,7 @@ class StepPlan(NamedTuple):
 def plan_steps(
     learner: Learner, loader: Loader, config: TrainConfig, *, flops_before: float = 0.0, world: World = ALONE
 ) -> StepPlan:
-    """The steps that the budget pays for; the loader learns how many batches that are.
+    """Return the number of steps that the budget pays for, and tell the loader its number of batches.
 
     `flops_before` are spent before the first step: a budget in FLOPs pays for them too.
     """

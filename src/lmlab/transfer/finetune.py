@@ -17,8 +17,8 @@ from lmlab.data.corpora.checking import Check, check
 from lmlab.data.corpora.example_splits import FEWEST_TO_SELECT, SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.readers.text import is_pipe
-from lmlab.runs.checkpoint import load_tokenizer
 from lmlab.runs.jobs import Reporter, Silent
+from lmlab.runs.model_files import load_tokenizer
 from lmlab.runs.run_files import (
     CONTROLS,
     OLD_CONTROLS,

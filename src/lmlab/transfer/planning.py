@@ -12,7 +12,7 @@ from lmlab.data.corpora.examples import ExamplesConfig, parts_of
 from lmlab.data.readers.examples import Labelled
 from lmlab.metrics.metric import Metric
 from lmlab.models import ARCHITECTURES, System, find, outline
-from lmlab.runs.checkpoint import load_tokenizer
+from lmlab.runs.model_files import load_tokenizer
 from lmlab.runs.recipe import Recipe, make_recipe, read_record
 from lmlab.runs.storage import TASK, read_json
 from lmlab.tasks import load_task

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmlab.cli.texts import check_outputs
+from lmlab.messages import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +46,7 @@ def show(view: Viewed, *, output: Path | None, json_: bool, about: str = "") -> 
     """Write the file, if one is asked for; print JSON, or the table with its notes."""
     if output is not None:
         write(view, output, about=about)
-        print(f"wrote {output}", file=sys.stderr)
+        print(printable(f"wrote {output}"), file=sys.stderr)
     if json_:
         print(to_json(view))
         return

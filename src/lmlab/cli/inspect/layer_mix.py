@@ -26,7 +26,7 @@ def layer_mix(
     """
     from lmlab.analysis.layer_mix import TaskLayers, describe_mix
     from lmlab.cli.inspect.display import check_output, show
-    from lmlab.runs.checkpoint import read_mix
+    from lmlab.runs.model_files import read_mix
 
     check_output(output, inputs=list(runs), overwrite=overwrite)
     found = [describe_mix(run.name, *read_mix(run)) for run in runs]

@@ -103,7 +103,7 @@ def make_router(run_store: RunStore, held_out: HeldOutReader) -> APIRouter:
     def layer_mix(request: LayerMixRequest) -> Response:
         """The weights of the layers that a task reads (Peters et al. 2018, figure 2)."""
         from lmlab.analysis.layer_mix import TaskLayers, describe_mix
-        from lmlab.runs.checkpoint import read_mix
+        from lmlab.runs.model_files import read_mix
 
         found = [describe_mix(name, *read_mix(run_store.find_checked(name), name=name)) for name in request.runs]
         return respond({"mixes": found, "analysis": to_json(TaskLayers(found))})
