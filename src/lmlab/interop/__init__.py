@@ -1,1 +1,1 @@
-"""Formats of other toolkits, read and written."""
+"""Import from and export to the formats of other toolkits."""

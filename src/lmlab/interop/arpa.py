@@ -3,7 +3,7 @@ r"""ARPA files: n-gram models as text, as SRILM, KenLM and most speech recognise
 In a file the boundary is `<s>` as context and `</s>` as prediction. A word may not hold white space there, so white
 space, control characters and lone surrogates are written as `\uXXXX` (four hexadecimal digits), the empty word as
 `\u{}`, and a word that already contains such a sequence, or is called `<s>` or `</s>` without being the boundary, with
-its first character escaped. All other words, backslashes included, stand as they are, and reading undoes it exactly.
+its first character escaped. All other words, backslashes included, are written unchanged; reading reverses it exactly.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from lmlab.models.ngram import Level, NGram
 
 LN10 = float(np.log(10.0))
 INFINITY = float("inf")
-ZERO = -99.0  # how the format writes the logarithm of 0
+ZERO = -99.0  # log10(0) in this format
 _ESCAPED = re.compile(r"\\u(?:([0-9a-f]{4})|\{\})")
 
 
 def write_arpa(model: NGram, path: str | Path, *, words: Sequence[str], digits: int = 7) -> None:
-    """Write a model whose token i is called words[i]; the file (gzipped for a .gz) appears whole or not at all."""
+    """Write a model whose token i is called words[i]; the file (gzipped for .gz) is replaced atomically."""
     path = Path(path)
     names = _names(model, words)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -52,10 +52,10 @@ def write_arpa(model: NGram, path: str | Path, *, words: Sequence[str], digits: 
 
 
 def read_arpa(path: str | Path) -> tuple[NGram, list[str]]:
-    """A model and its words from an ARPA file, gzipped or not; a ValueError names the line that is wrong.
+    """Read a model and its words from an ARPA file, gzipped or not; a ValueError names the wrong line.
 
-    Tokens are numbered as the unigrams stand, without `<s>`; the boundary is the number of `</s>`. The format does not
-    say how the model was smoothed, so that setting of the result means nothing.
+    Tokens are numbered in the order of the unigrams, without `<s>`; the boundary is the number of `</s>`. The format
+    does not contain the smoothing method, so that setting of the result has no meaning.
     """
     path = Path(path)
     with open_unpacked(path) as file:
@@ -72,7 +72,7 @@ def read_arpa(path: str | Path) -> tuple[NGram, list[str]]:
 
 
 def is_arpa(path: str | Path) -> bool:
-    """Whether a file looks like an ARPA file: one of its first lines says so. An empty file will do, too."""
+    """Whether a file looks like an ARPA file by its first lines; an empty file does too."""
     try:
         with open_unpacked(Path(path)) as file:
             begin = file.read(2**16)
@@ -82,7 +82,7 @@ def is_arpa(path: str | Path) -> bool:
 
 
 def escape(word: str) -> str:
-    """The word as an ARPA file can hold it."""
+    """Escape a word for an ARPA file."""
     if not word:
         return r"\u{}"
     if _ESCAPED.search(word):
@@ -93,7 +93,7 @@ def escape(word: str) -> str:
 
 
 def unescape(word: str) -> str:
-    """The word that `escape` was given."""
+    """Reverse `escape`."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "", word)
 
 
@@ -144,16 +144,16 @@ def _write(model: NGram, file: BinaryIO, names: Sequence[bytes], digits: int) ->
 
 
 class _Table(NamedTuple):
-    """One order as it stands in the file: the tokens [E, n] of each n-gram, in the natural logarithm."""
+    """One order of the file: the tokens [E, n] of each n-gram, with natural logarithms."""
 
     tokens: Integers
     log_probabilities: Floats
     log_backoffs: Floats
-    lines: Integers  # the number of the line on which each stands
+    lines: Integers  # line number of each n-gram
 
 
 class _Lines:
-    """The lines of a file that are not blank, with their numbers."""
+    """The non-empty lines of a file, with their numbers."""
 
     def __init__(self, path: Path, file: Readable) -> None:
         self.path, self.number = path, 0
@@ -202,7 +202,7 @@ def _read_header(lines: _Lines) -> list[int]:
 
 
 def _read_rows(lines: _Lines, *, n: int, count: int) -> Iterator[tuple[float, list[bytes], float]]:
-    """The logarithm, words and back-off weight (0 where not given) of each n-gram of one section."""
+    """The logarithm, words and back-off weight (0 if not given) of each n-gram of one section."""
     number = lines.number
     rows = -1
     for rows, line in enumerate(islice(lines, count)):  # noqa: B007
@@ -231,7 +231,7 @@ def _read_unigrams(lines: _Lines, *, count: int) -> tuple[list[bytes], list[_Tab
     weights: dict[bytes, tuple[float, float]] = {}
     for log, (word,), backoff in _read_rows(lines, n=1, count=count):
         if word in weights:
-            raise lines.error(f"the word {word!r} stands twice")
+            raise lines.error(f"the word {word!r} appears twice")
         try:
             word.decode()
         except UnicodeDecodeError:
@@ -250,7 +250,7 @@ def _read_unigrams(lines: _Lines, *, count: int) -> tuple[list[bytes], list[_Tab
 
 
 def _read_order(lines: _Lines, *, n: int, count: int, ids: dict[bytes, int]) -> _Table:
-    """The n-grams of one order, without those that no text can use: <s> inside, or something after </s>."""
+    """The n-grams of one order, without those that cannot occur: <s> inside, or something after </s>."""
     boundary, opening = ids[b"</s>"], len(ids)
     known = {**ids, b"<s>": opening}
     tokens, logs, backoffs, numbers = array("q"), array("d"), array("d"), array("q")
@@ -293,7 +293,7 @@ def _index(tables: Sequence[_Table], config: NGram.Config, path: Path) -> list[L
         keys, places = sort_with_places(wanted[0], bound=len(levels[-1].keys) * V)
         table = tables[n - 1]
         if (twice := np.flatnonzero(keys[1:] == keys[:-1])).size:
-            raise ValueError(f"{path}, line {table.lines[places[twice[0] + 1]]}: the n-gram stands twice")
+            raise ValueError(f"{path}, line {table.lines[places[twice[0] + 1]]}: the n-gram appears twice")
         level = Level(keys, table.log_probabilities[places], table.log_backoffs[places])
         for key, longer in zip(wanted[1:], tables[n:], strict=True):
             unknown = np.flatnonzero(look_up(level.keys, key) < 0)

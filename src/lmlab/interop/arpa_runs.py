@@ -1,7 +1,7 @@
-"""N-gram runs to and from ARPA files.
+"""Import and export n-gram runs as ARPA files.
 
-An ARPA file holds no tokenizer. Where tokens are words between white space, the words themselves are one; else the
-tokenizer of the run is written beside the file, as `NAME.tokenizer.json`, and read again with it.
+An ARPA file has no tokenizer. If tokens are words between white space, the list of words is enough; otherwise the
+tokenizer of the run is written next to the file, as `NAME.tokenizer.json`, and read back with it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from lmlab.tokenizers.engines import UNKNOWN, numbered_word_engine
 
 BESIDE = ".tokenizer.json"
 MARKS = ("Ġ", "▁", "##")
-"""How the pieces of subword tokenizers begin."""
+"""Prefixes of the pieces of subword tokenizers."""
 MOST_MARKED = 0.2
-"""Share of a vocabulary of words that may begin so by chance."""
+"""Maximum fraction of a word vocabulary that may begin with such a prefix."""
 
 
 def export_arpa(run: Path, path: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write the n-gram of a run as an ARPA file, and its tokenizer beside it where tokens are not words."""
+    """Write the n-gram model of a run as an ARPA file, with its tokenizer next to it if tokens are not words."""
     beside = path.with_name(path.name + BESIDE)
     _check_target(path, is_arpa(path), "ARPA file", overwrite=overwrite)
     model, tokenizer = load_model(run)
@@ -42,7 +42,7 @@ def export_arpa(run: Path, path: Path, *, overwrite: bool = False) -> list[Path]
 
 
 def import_arpa(path: Path, run: Path, *, tokenizer: Tokenizer | None = None, overwrite: bool = False) -> None:
-    """Make a run of an ARPA file, with the tokenizer given, the one beside it, or else its words."""
+    """Create a run from an ARPA file, with the given tokenizer, the one next to the file, or its words."""
     beside = path.with_name(path.name + BESIDE)
     with staged(run, overwrite=overwrite) as new:
         model, words = read_arpa(path)
@@ -77,7 +77,7 @@ def _is_tokenizer(path: Path) -> bool:
 
 
 def _check_words(words: Sequence[str], path: Path) -> None:
-    """A ValueError where the tokens of an ARPA file cannot be words between white space."""
+    """Raise a ValueError if the tokens of an ARPA file cannot be words between white space."""
     give = "give the tokenizer that cut the text into them: --tokenizer TOKENIZER.json"
     marked = sum(word.startswith(MARKS) for word in words)
     if any(character.isspace() for word in words for character in word) or marked > MOST_MARKED * len(words):
@@ -87,7 +87,7 @@ def _check_words(words: Sequence[str], path: Path) -> None:
 
 
 def _check_fit(tokenizer: Tokenizer, words: Sequence[str], *, boundary: int, path: Path) -> None:
-    """A ValueError where the tokens of an ARPA file are not those of a tokenizer, in the same order."""
+    """Raise a ValueError if the tokens of an ARPA file are not those of a tokenizer, in the same order."""
     if tokenizer.vocabulary != len(words) or tokenizer.boundary != boundary:
         raise ValueError(
             f"{path} has {len(words):,} tokens and </s> at {boundary}, the tokenizer has {tokenizer.vocabulary:,} and "

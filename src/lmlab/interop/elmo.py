@@ -1,7 +1,7 @@
-"""ELMo's published weights (Peters et al. 2018): `options.json` and an HDF5 file, of bilm-tf or AllenNLP, as a run.
+"""Import ELMo's published weights (Peters et al. 2018): `options.json` and an HDF5 file, of bilm-tf or AllenNLP.
 
-They are of the token layer and the LSTMs of both directions. The softmax was not published with them, so such a run
-gives vectors and predicts nothing. Needs `h5py`: pip install 'lmlab[elmo]'.
+They contain the token layer and the LSTMs of both directions, without the softmax, so such a run gives vectors but
+cannot predict tokens. Needs `h5py`: pip install 'lmlab[elmo]'.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from lmlab.tokenizers.engines import START, spelled_engine
 
 HDF5 = (".hdf5", ".h5")
 FORGET_BIAS = 1.0
-"""What TensorFlow's cell adds to the forget gate; it is no part of the file."""
+"""The forget-gate bias that TensorFlow's cell adds; it is not in the file."""
 
 Numbers = NDArray[np.float32]
 
 
 class Entry(NamedTuple):
-    """One tensor of ours, from one table of theirs."""
+    """One tensor of the model, and the table of the file that it comes from."""
 
     ours: str
     theirs: str
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
 
 def import_elmo(folder: Path, run: Path, *, overwrite: bool = False) -> None:
-    """Make a run directory of a folder with ELMo's options and weights."""
+    """Create a run directory from a folder with ELMo's options and weights."""
     with staged(run, overwrite=overwrite) as new:
         options = _only(_options_of(folder), folder, "a file of options (options.json)")
         weights = _find_weights(folder)
@@ -57,14 +57,14 @@ def import_elmo(folder: Path, run: Path, *, overwrite: bool = False) -> None:
 
 
 def open_tokenizer() -> Tokenizer:
-    """A tokenizer of words by their letters alone; a text begins with `<S>`, as theirs do, and ends with a boundary."""
+    """A tokenizer for words by their characters; a text begins with `<S>`, as in ELMo, and ends with a boundary."""
     engine = spelled_engine([], [])
     engine.add_special_tokens([START])
     return Tokenizer(engine)
 
 
 def read_options(options: Any, *, where: str) -> ElmoConfig:
-    """Their options as our settings; a ValueError names what is missing or cannot be done."""
+    """Convert ELMo's options to settings; a ValueError names what is missing or not supported."""
     try:
         lstm, cnn = options["lstm"], options["char_cnn"]
         clips = {lstm.get("cell_clip"), lstm.get("proj_clip")}
@@ -83,7 +83,7 @@ def read_options(options: Any, *, where: str) -> ElmoConfig:
             "softmax": "none",
         }
     except (KeyError, TypeError, AttributeError) as error:
-        missing = f"it lacks {error}" if isinstance(error, KeyError) else "it is no table of settings"
+        missing = f"it lacks {error}" if isinstance(error, KeyError) else "it is not a table of settings"
         raise ValueError(f"{where} is not ELMo's options: {missing}") from None
     if len(clips) > 1:
         raise ValueError(f"{where}: cell_clip and proj_clip differ ({clips}), which is not supported; make them equal")
@@ -91,7 +91,7 @@ def read_options(options: Any, *, where: str) -> ElmoConfig:
 
 
 def read_weights(path: Path, config: ElmoConfig) -> dict[str, Tensor]:
-    """The tensors of a model of ours from an HDF5 file; a ValueError names a table that is missing or does not fit."""
+    """Read the tensors of a model from an HDF5 file; a ValueError names a table that is missing or does not fit."""
     with torch.device("meta"):
         expected = {name: tuple(tensor.shape) for name, tensor in Elmo(config).state_dict().items()}
     found: dict[str, Tensor] = {}
@@ -99,7 +99,7 @@ def read_weights(path: Path, config: ElmoConfig) -> dict[str, Tensor]:
         for entry in entries(config):
             table = file.get(entry.theirs)
             if table is None or not hasattr(table, "shape"):
-                raise ValueError(f"{path} has no table {entry.theirs}, which its options call for: download it again")
+                raise ValueError(f"{path} has no table {entry.theirs}, which its options require: download it again")
             numbers = np.ascontiguousarray(entry.change(np.asarray(table, np.float32)))
             if numbers.shape != expected[entry.ours]:
                 raise ValueError(
@@ -111,13 +111,13 @@ def read_weights(path: Path, config: ElmoConfig) -> dict[str, Tensor]:
 
 
 def entries(config: ElmoConfig) -> Iterator[Entry]:
-    """All tensors of a model, with where they are in the file."""
+    """All tensors of a model, with their tables in the file."""
 
     def turn(table: Numbers) -> Numbers:
         return table.T
 
     def letters(table: Numbers) -> Numbers:
-        return table[-261:]  # AllenNLP has a row for no letter before the others
+        return table[-261:]  # AllenNLP has a row for padding before the others
 
     def filters(table: Numbers) -> Numbers:
         return table[0].transpose(2, 1, 0) if table.ndim == 4 else table
@@ -157,7 +157,7 @@ def entries(config: ElmoConfig) -> Iterator[Entry]:
 
 
 def reorder(table: Numbers) -> Numbers:
-    """The gates [..., 4H] from TensorFlow's order (i, j, f, o) to ours (i, f, g, o): their j is our g."""
+    """Reorder the gates [..., 4H] from TensorFlow's (i, j, f, o) to PyTorch's (i, f, g, o); j and g are the same."""
     i, j, f, o = np.split(table, 4, axis=-1)
     return np.concatenate([i, f, j, o], axis=-1)
 
@@ -171,11 +171,11 @@ def _tables_of(folder: Path) -> list[Path]:
 
 
 def _find_weights(folder: Path) -> Path:
-    """The HDF5 file that has weights: others beside it may hold vectors."""
+    """The HDF5 file with weights; other HDF5 files of the folder may contain vectors."""
     tables = _tables_of(folder)
     if not tables:
         options = _options_of(folder)[0]
-        raise ValueError(f"{options} is there, and the weights (*.hdf5) are missing: put them beside it")
+        raise ValueError(f"{options} is there, but the weights (*.hdf5) are missing: put them into the same folder")
     if len(tables) == 1:
         return tables[0]
     weights = [path for path in tables if _has_letters(path)]
@@ -185,7 +185,7 @@ def _find_weights(folder: Path) -> Path:
             f"{folder} has no weights: there is no table char_embed in {names}; put them beside the options"
         )
     if len(weights) > 1:
-        raise ValueError(f"{folder} has weights in {names}: leave only those there that belong to the options")
+        raise ValueError(f"{folder} has weights in {names}: keep only the file that belongs to the options")
     return weights[0]
 
 
@@ -205,9 +205,7 @@ def _open(path: Path) -> Any:
     try:
         import h5py
     except ImportError:
-        raise ValueError(
-            "ELMo's weights are an HDF5 file, for which h5py is needed: pip install 'lmlab[elmo]'"
-        ) from None
+        raise ValueError("ELMo's weights are an HDF5 file, which needs h5py: pip install 'lmlab[elmo]'") from None
     try:
         return h5py.File(path, "r")
     except OSError as error:
