@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
-from lmlab.runs import run
+from lmlab.data import prepare
 from lmlab.runs.recipe import make_recipe
 from masked_pretraining import write_articles
 from study import clock
@@ -62,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = write_articles(Path(folder)) if arguments.text == "wikitext2" else {"text": "builtin"}
         recipe = make_recipe({"data": data, "model": {"kind": "electra"}, "train": {"budget": "1steps"}})
-        corpus = run.prepare_corpus(recipe.data, tokenizer=recipe.tokenizer.spec, progress=lambda *_: None)
+        corpus = prepare(recipe.data, processor=recipe.tokenizer.spec)
     train, valid = (np.asarray(split.tokens).astype(np.int64) for split in (corpus.train, corpus.valid))
     bigrams = Bigrams(train, corpus.tokenizer.vocabulary)
     generator = np.random.default_rng(0)

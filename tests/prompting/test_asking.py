@@ -16,7 +16,7 @@ from lmlab.language_model import LanguageModel, load
 from lmlab.metrics.statistics import wilson
 from lmlab.models import create, load_class
 from lmlab.prompting import BUILTIN, ask, find_template, read_items
-from lmlab.prompting.asking import continuation_nats, draw_examples
+from lmlab.prompting.asking import continuation_nats, sample_examples
 from lmlab.prompting.fitting import tokens_seen
 from lmlab.prompting.items import Item, Items
 from lmlab.prompting.templates import Template
@@ -71,7 +71,7 @@ def test_likelihoods_are_those_of_the_chain_rule(critic: LanguageModel) -> None:
 
 def with_examples(template: Template, item: Item, pool: Sequence[Item], **drawn: Any) -> str:
     """The whole prompt of an item, as it is asked."""
-    return template.separator.join(draw_examples(template, item, pool, **drawn))
+    return template.separator.join(sample_examples(template, item, pool, **drawn))
 
 
 def test_examples_are_drawn_by_the_seed_and_are_never_the_item_itself(reviews: Path) -> None:
@@ -97,7 +97,7 @@ def test_an_example_is_never_the_item_itself_by_content(critic: LanguageModel, r
     for given in (None, reviews, test):
         items = read_items(template, reviews, test=given)
         for number, item in enumerate(items.asked):
-            *shown, _ = draw_examples(template, item, items.pool, shots=21, seed=[0, number])
+            *shown, _ = sample_examples(template, item, items.pool, shots=21, seed=[0, number])
             own = " ".join(item.fields["a"].split())
             assert len(shown) == 21
             assert not any(own in " ".join(each.split()) for each in shown)
@@ -176,7 +176,7 @@ def test_built_in_templates_are_good(name: str) -> None:
         ('kind = "choose"\nprompt = "{c}"', r"\{c\} is not known"),
         ('kind = "guess"\nprompt = "{a}"', "kind"),
         ('kind = "choose"\npromt = "{a}"', "prompt"),
-        ('kind = "choose"\nprompt = "{a}"\nanswer = "x"', "where the answer stands"),
+        ('kind = "choose"\nprompt = "{a}"\nanswer = "x"', "must contain"),
         ('kind = "choose"\nprompt = "{a}"\nreads = "text"', "makes"),
         ('kind = "choose"\nprompt = "{a"', "brace"),
     ],

@@ -1,1 +1,1 @@
-"""Baselines: what a fine-tuned model must beat."""
+"""Baselines without a language model, to compare fine-tuned models with."""

@@ -1,7 +1,7 @@
-"""Bags of words: logistic regression or ridge regression over the words and word pairs of a text, by TF-IDF.
+"""Bags of words: logistic regression or ridge regression on TF-IDF features of words and word pairs.
 
-What Wang & Manning (2012, "Baselines and Bigrams") found hard to beat on small sets. Of a pair of texts there are the
-words of each, the words of both, and how much of one is in the other.
+Wang & Manning (2012, "Baselines and Bigrams") found it hard to beat on small data sets. A pair of texts has features
+for the words of each, for the words in both, and for how much the two overlap.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ Item = TypeVar("Item")
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 MOST_FEATURES = 100_000
 PENALTIES = (1.0, 0.1, 0.01)
-"""On the squared weights, against the sum of the losses; the strongest first: each fit begins where the last ended."""
+"""L2 penalties, relative to the sum of the losses; the strongest first: each fit starts from the previous one."""
 USUAL_PENALTY = 0.1
 MOST_TO_CHOOSE_ON = 20_000
 FEWEST_TO_HOLD_OUT = 50
-"""Of fewer examples none is held out: the penalty is the usual one."""
+"""With fewer examples none is held out, and the penalty is `USUAL_PENALTY`."""
 
 
 def words_of(text: str) -> list[str]:
-    """Words and single punctuation marks, in small letters."""
+    """Words and single punctuation marks, lowercase."""
     return WORD.findall(text.lower())
 
 
 def bag(text: str) -> Counter[str]:
-    """Words and pairs of neighbours with their counts."""
+    """Words and pairs of adjacent words with their counts."""
     words = words_of(text)
     return Counter([*words, *(f"{one} {two}" for one, two in pairwise(words))])
 
 
 class TextFeatures:
-    """What of a text, or of a pair of texts, is looked at: TF-IDF of length 1, then numbers of how much is shared."""
+    """The features of a text or a pair of texts: TF-IDF of length 1, then measures of overlap."""
 
     SHARED = ("of_both", "of_a", "of_b", "pairs", "cosine", "lengths")
 
     def __init__(self, examples: Sequence[Example]) -> None:
-        """The features of training examples: the most frequent ones, and in how many examples each is."""
+        """Choose the most frequent features of training examples, and count the examples that have each."""
         self._pairs = any(each.b is not None for each in examples)
         documents = Counter(name for each in examples for name in self._names(*self._bags(each)))
         kept = documents.most_common(MOST_FEATURES)
@@ -59,11 +59,11 @@ class TextFeatures:
         self.width = len(kept) + (len(self.SHARED) if self._pairs else 0)
 
     def rows(self, examples: Sequence[Example]) -> list[dict[int, float]]:
-        """The features of examples, those not seen in training left out."""
+        """The features of examples, without those not seen in training."""
         return [self._row(each) for each in examples]
 
     def matrix(self, rows: Sequence[Mapping[int, float]]) -> SparseFeatures:
-        """Such rows as a matrix."""
+        """Rows of features as a matrix."""
         return SparseFeatures(rows, width=self.width)
 
     def _bags(self, example: Example) -> tuple[Counter[str], Counter[str]]:
@@ -89,7 +89,7 @@ class TextFeatures:
         return row
 
     def _shared(self, a: Counter[str], b: Counter[str]) -> tuple[float, ...]:
-        """How much of two texts is the same: each from 0 to 1, in the order of `SHARED`."""
+        """Overlap of two texts: values from 0 to 1, in the order of `SHARED`."""
         one, two = ({name: count for name, count in each.items() if " " not in name} for each in (a, b))
         sizes = sum(one.values()), sum(two.values())
         both = sum(min(count, two[name]) for name, count in one.items() if name in two)
@@ -127,11 +127,11 @@ class WordClassifier:
         self._features, self._linear = fit_texts(train, known, make_objective=objective, outputs=len(self.labels))
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
-        sure, best = self.probabilities(examples).max(1)
-        return Predictions([self.labels[i] for i in best.tolist()], sure.double().numpy())
+        confidence, best = self.probabilities(examples).max(1)
+        return Predictions([self.labels[i] for i in best.tolist()], confidence.double().numpy())
 
     def probabilities(self, examples: Sequence[Example]) -> torch.Tensor:
-        """Of each class, in the order of `labels`: [N, C]."""
+        """Class probabilities [N, C], in the order of `labels`."""
         return self._linear.scores(self._features.matrix(self._features.rows(examples))).softmax(1)
 
 
@@ -143,25 +143,25 @@ class WordRegression:
     def fit(self, train: Sequence[Example], *, valid: Sequence[Example] | None = None) -> None:
         check_examples(train)
         scores = np.array([each.label for each in train], dtype=np.float64)
-        self._mean, self._spread = float(scores.mean()), float(scores.std()) or 1.0
+        self._mean, self._std = float(scores.mean()), float(scores.std()) or 1.0
 
         def objective(examples: Sequence[Example]) -> Objective:
             scores = np.array([each.label for each in examples], dtype=np.float64)
-            return squared_error_to(torch.from_numpy((scores - self._mean) / self._spread).float())
+            return squared_error_to(torch.from_numpy((scores - self._mean) / self._std).float())
 
         known = None if valid is None else [each for each in valid if each.label is not None]
         self._features, self._linear = fit_texts(train, known, make_objective=objective, outputs=1)
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
         scores = (
-            self._linear.scores(self._features.matrix(self._features.rows(examples)))[:, 0].double() * self._spread
+            self._linear.scores(self._features.matrix(self._features.rows(examples)))[:, 0].double() * self._std
             + self._mean
         )
         return Predictions(scores.tolist(), np.full(len(examples), np.nan))
 
 
 def thin_out(items: Sequence[Item]) -> Sequence[Item]:
-    """Every item, every second, third …: so that they are not too many to choose a penalty with."""
+    """Every item, every second, third …: at most `MOST_TO_CHOOSE_ON`, evenly spaced."""
     return items[:: -(-len(items) // MOST_TO_CHOOSE_ON) or 1]
 
 
@@ -172,11 +172,11 @@ def fit_texts(
     make_objective: Callable[[Sequence[Example]], Objective],
     outputs: int,
 ) -> tuple[TextFeatures, Linear]:
-    """The features and weights of training examples, with the penalty that is best on what is held out.
+    """The features and weights of training examples, with the penalty that is best on held-out examples.
 
-    Where nothing is, every tenth training example is, while the penalty is chosen.
+    Without validation examples, every tenth training example is held out while the penalty is chosen.
     """
-    features = TextFeatures(train)  # which words there are is no secret: only labels are held out
+    features = TextFeatures(train)  # features may use all examples: only labels are held out
     rows = features.rows(train)
     whole = valid or len(train) < FEWEST_TO_HOLD_OUT
     held_out = thin_out(valid or ([] if whole else train[::10]))

@@ -1,4 +1,4 @@
-"""What a baseline is: something that does a task without a language model, for comparison."""
+"""The interface of a baseline: it does a task without a language model, for comparison."""
 
 from __future__ import annotations
 
@@ -14,32 +14,31 @@ Floats = NDArray[np.float64]
 
 
 class Predictions(NamedTuple):
-    """A label for each example, and how sure the baseline is of it.
+    """A label for each example, and its probability.
 
-    Labels are as an `Example` has them: the name of a class, a score, the number of a choice (of guessing, the
-    probability of each), the tags of the words; of a question the text of one answer, empty where it is said to have
-    none.
+    Labels have the form of `Example.label`: the name of a class, a score, the number of a choice (for guessing, the
+    probability of each), or the tags of the words. For a question it is the text of one answer, empty for "no answer".
     """
 
     labels: list[Any]
     probabilities: Floats
-    """[N]; of tags the mean over the words; not numbers where a score is predicted."""
+    """[N]; the mean over the words for tags; NaN for scores."""
 
 
 class Baseline(Protocol):
-    """Learns from labelled examples in seconds; the same examples give the same predictions."""
+    """Learns from labelled examples in seconds; deterministic."""
 
     name: str
 
     def fit(self, train: Sequence[Example], *, valid: Sequence[Example] | None = None) -> None:
-        """Learn from `train`; settings are chosen on `valid`, or on a tenth of `train` where there is none."""
+        """Learn from `train`; settings are chosen on `valid`, or on a tenth of `train` without it."""
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
-        """What the labels of examples are; those that they have are not looked at."""
+        """Predict the labels of examples; their own labels are ignored."""
 
 
 def check_examples(train: Sequence[Example]) -> None:
-    """A baseline learns from labelled examples."""
+    """Raise a ValueError unless there are examples and all have labels."""
     if not train:
         raise ValueError("there are no training examples: a baseline needs at least one")
     if (bare := next((each for each in train if each.label is None), None)) is not None:

@@ -1,4 +1,4 @@
-"""Linear models over many features, fitted to the optimum: convex, so that neither seeds nor rates matter."""
+"""Linear models over many features, fitted to the optimum: convex, so neither seeds nor learning rates matter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Features(Protocol):
-    """Rows of features, as a matrix X [N, V] that only products are asked of."""
+    """Rows of features as a matrix X [N, V], of which only products are needed."""
 
     width: int
 
@@ -23,7 +23,7 @@ class Features(Protocol):
 
 
 class DenseFeatures:
-    """A few features, each with a value in every row."""
+    """A dense matrix of a few features."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
@@ -37,7 +37,7 @@ class DenseFeatures:
 
 
 class SparseFeatures:
-    """Many features, of which a row has few: both products are sums of bags of rows."""
+    """A sparse matrix of many features, a few in each row; products are sums over embedding bags."""
 
     def __init__(self, rows: Iterable[Mapping[int, float]], *, width: int) -> None:
         self.width = width
@@ -98,7 +98,7 @@ def fit_linear(
     start: Linear | None = None,
     steps: int = 60,
 ) -> Linear:
-    """The weights with the least loss + penalty / 2 |W|², the bias free, by L-BFGS (Liu & Nocedal 1989)."""
+    """The weights that minimise loss + penalty / 2 |W|² (no penalty on the bias), by L-BFGS (Liu & Nocedal 1989)."""
     weights = start.weights.clone() if start else torch.zeros(features.width, outputs)
     bias = start.bias.clone() if start else torch.zeros(outputs)
     optimizer = torch.optim.LBFGS(
@@ -116,7 +116,7 @@ def fit_linear(
 
 
 def cross_entropy_to(targets: Tensor) -> Objective:
-    """Of classes [N] by the softmax of their scores."""
+    """Cross-entropy of classes [N] under the softmax of their scores."""
 
     def objective(scores: Tensor) -> tuple[Tensor, Tensor]:
         log_probabilities = scores.log_softmax(1)
@@ -138,7 +138,7 @@ def squared_error_to(targets: Tensor) -> Objective:
 
 
 def choice_among(groups: Tensor, right: Tensor) -> Objective:
-    """Of one right row [G] in each group of rows, by the softmax of scores [N, 1] within the group [N]."""
+    """Cross-entropy of one correct row [G] per group, under the softmax of scores [N, 1] within the group [N]."""
 
     def objective(scores: Tensor) -> tuple[Tensor, Tensor]:
         log_probabilities = grouped_log_softmax(scores[:, 0], groups)
@@ -150,7 +150,7 @@ def choice_among(groups: Tensor, right: Tensor) -> Objective:
 
 
 def grouped_log_softmax(scores: Tensor, groups: Tensor) -> Tensor:
-    """log softmax of scores [N] among the rows of the same group, which are numbered from 0."""
+    """log softmax of scores [N] within each group; groups are numbered from 0."""
     count = int(groups.max()) + 1 if len(groups) else 0
     highest = scores.new_full((count,), -torch.inf).scatter_reduce(0, groups, scores, "amax")
     shifted = scores - highest[groups]

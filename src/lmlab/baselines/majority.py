@@ -1,4 +1,4 @@
-"""What is right most often, whatever the input: the least that anything learnt must beat."""
+"""Majority baselines: the most frequent answer, whatever the input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lmlab.data.readers.examples import Example
 
 
 class MajorityLabel:
-    """The most frequent class; of equally frequent ones the first seen."""
+    """The most frequent class; ties go to the first seen."""
 
     name = "majority"
 
@@ -26,7 +26,7 @@ class MajorityLabel:
 
 
 class MeanScore:
-    """The mean of the scores: what is least wrong, squared, whatever the text. Nothing correlates with it."""
+    """The mean of the scores, which minimises the squared error of a constant. Its correlation is undefined."""
 
     name = "majority"
 
@@ -39,7 +39,7 @@ class MeanScore:
 
 
 class ChanceChoice:
-    """Guessing: every choice of a question has the same probability, which is the expected accuracy."""
+    """Random guessing: every choice of a question has the same probability, which is the expected accuracy."""
 
     name = "chance"
 
@@ -53,7 +53,7 @@ class ChanceChoice:
 
 
 class MajorityChoice:
-    """The place, among the choices, that is right most often; of those places that a question has."""
+    """The position among the choices that is correct most often, out of those that a question has."""
 
     name = "majority"
 
@@ -69,7 +69,7 @@ class MajorityChoice:
 
 
 class MajorityTag:
-    """The most frequent tag of each word; of a word never seen, the most frequent of all."""
+    """The most frequent tag of each word; for unseen words the most frequent of all."""
 
     name = "majority"
 
@@ -86,12 +86,12 @@ class MajorityTag:
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
         found = [[self._best.get(word, self._other) for word in each.a] for each in examples]
-        sure = [np.mean([share for _, share in row]) if row else 1.0 for row in found]
-        return Predictions([tuple(tag for tag, _ in row) for row in found], np.array(sure, dtype=np.float64))
+        confidence = [np.mean([share for _, share in row]) if row else 1.0 for row in found]
+        return Predictions([tuple(tag for tag, _ in row) for row in found], np.array(confidence, dtype=np.float64))
 
 
 class MajorityAnswer:
-    """The most frequent text among the first answers, where none is an answer too: in SQuAD 2.0 it is none."""
+    """The most frequent text among the first answers. "No answer" counts too, and is the result on SQuAD 2.0."""
 
     name = "majority"
 
@@ -104,7 +104,7 @@ class MajorityAnswer:
 
 
 def most_frequent(counts: Counter[Any]) -> tuple[Any, float]:
-    """What was counted most, the first of equals, and its share."""
+    """The most frequent item (ties go to the first) and its fraction."""
     label, count = counts.most_common(1)[0]
     total = counts.total()
     return label, count / total if total else 1 / len(counts)

@@ -1,6 +1,6 @@
-"""Choices and answers by the words that they, or what stands around them, share with the question.
+"""Choices and answers by the words that they, or their context, share with the question.
 
-As the baselines of the data sets themselves: a sliding window (Richardson et al. 2013, MCTest) and a logistic
+They follow the baselines of the data sets: a sliding window (Richardson et al. 2013, MCTest) and a logistic
 regression over candidate spans (Rajpurkar et al. 2016, SQuAD), here with a few features and no parser.
 """
 
@@ -23,9 +23,9 @@ from lmlab.data.readers.examples import Answer, Example
 
 PENALTY = 1e-4
 MOST_QUESTIONS = 2000
-"""A few dozen weights are learnt: more questions teach them nothing."""
+"""Training questions used at most: enough for a few dozen weights."""
 LONGEST = 6
-REACH = 10
+CONTEXT_WORDS = 10
 PIECE = re.compile(r"\w+(?:[.,'’:-]\w+)*|[^\w\s]")
 QUESTIONS = (
     re.compile(r"\bwho(m|se)?\b"),
@@ -34,7 +34,7 @@ QUESTIONS = (
     re.compile(r"\bhow (many|much|long|old|far|big|large|often)\b|\b(percent|percentage|number)\b"),
     re.compile(r"\b(why|how)\b"),
 )
-LIGHT = frozenset(
+STOP_WORDS = frozenset(
     words_of(
         """
     a an the of in on at to for from by with and or but as is are was were be been being has have had do does did
@@ -45,7 +45,7 @@ LIGHT = frozenset(
 
 
 class Rarity:
-    """How much a word tells: the logarithm of the share of texts without it."""
+    """Inverse document frequency of a word."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         counts = Counter(word for text in texts for word in set(words_of(text)))
@@ -60,7 +60,7 @@ class Rarity:
 
 
 class ChoiceOverlap:
-    """The choice whose words are in the question or the context, or that is as long and at the place of right ones."""
+    """Chooses by words shared with the question and context, and by the length and position of correct choices."""
 
     name = "bag_of_words"
     PLACES = 8
@@ -73,9 +73,9 @@ class ChoiceOverlap:
         self._linear = fit_choice(features, groups, right=starts + np.array([int(each.label) for each in train]))
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
-        best, sure = choose(self._linear, *self._rows(examples), count=len(examples))
+        best, confidence = choose(self._linear, *self._rows(examples), count=len(examples))
         starts = np.cumsum([0, *(len(each.choices) for each in examples)])[:-1]
-        return Predictions((best - starts).tolist(), sure)
+        return Predictions((best - starts).tolist(), confidence)
 
     def _rows(self, examples: Sequence[Example]) -> tuple[Floats, NDArray[np.int64]]:
         rows, groups = [], []
@@ -93,14 +93,14 @@ class ChoiceOverlap:
 
 
 class Candidates(NamedTuple):
-    """Spans of a context that may answer a question: where they are, and what speaks for them."""
+    """Spans of a context that may answer a question, with their features."""
 
     places: list[tuple[int, int]]  # characters from, to; (0, 0): there is no answer
     features: Floats
 
 
 class AnswerOverlap:
-    """The span of up to six words that has the question's words around it and looks like answers to such questions."""
+    """Chooses a span of up to six words by the question words around it and by its look."""
 
     name = "bag_of_words"
 
@@ -132,10 +132,10 @@ class AnswerOverlap:
                 answers.append("")
                 continue
             one_group = np.zeros(len(candidates.places), dtype=np.int64)
-            best, sure = choose(self._linear, candidates.features, one_group, count=1)
+            best, confidence = choose(self._linear, candidates.features, one_group, count=1)
             start, end = candidates.places[best[0]]
             answers.append((each.b or "")[start:end])
-            probabilities[number] = sure[0]
+            probabilities[number] = confidence[0]
         return Predictions(answers, probabilities)
 
     def _candidates(self, example: Example) -> Candidates:
@@ -145,9 +145,9 @@ class AnswerOverlap:
         texts = [piece[0] for piece in pieces]
         low = [text.lower() for text in texts]
         is_word = np.array([text[0].isalnum() for text in texts], dtype=bool)
-        known = np.array([word in asked and word not in LIGHT for word in low], dtype=bool)
+        known = np.array([word in asked and word not in STOP_WORDS for word in low], dtype=bool)
         weight = np.array([self._rarity(word) for word in low]).reshape(-1)
-        light = np.array([word in LIGHT for word in low], dtype=bool)
+        is_stop_word = np.array([word in STOP_WORDS for word in low], dtype=bool)
         sums = {
             "known": _running(known),
             "hits": _running(known * weight),
@@ -157,11 +157,14 @@ class AnswerOverlap:
         }
         sentence = _running([text in ".!?" for text in texts])[:-1]
         in_sentence = np.bincount(sentence.astype(int), weights=known * weight) if len(texts) else np.zeros(1)
-        start, end = short_spans(is_word, light=light, sentence=sentence)
+        start, end = short_spans(is_word, is_stop_word=is_stop_word, sentence=sentence)
         size = (end - start).astype(np.float64)
-        total = self._rarity.total({word for word in asked if word not in LIGHT}) or 1.0
+        total = self._rarity.total({word for word in asked if word not in STOP_WORDS}) or 1.0
         inside = {name: each[end] - each[start] for name, each in sums.items()}
-        around = sums["hits"][np.minimum(end + REACH, len(texts))] - sums["hits"][np.maximum(start - REACH, 0)]
+        around = (
+            sums["hits"][np.minimum(end + CONTEXT_WORDS, len(texts))]
+            - sums["hits"][np.maximum(start - CONTEXT_WORDS, 0)]
+        )
         near = (around - inside["hits"]) / total
         capital, digit = inside["capital"] / size, inside["digit"] / size
         kind = next((i for i, pattern in enumerate(QUESTIONS) if pattern.search(question.lower())), len(QUESTIONS))
@@ -174,9 +177,9 @@ class AnswerOverlap:
             inside["known"] / size,
             inside["known"] > 0,
             inside["rare"] / size / 5,
-            ~np.append(is_word, False)[end],  # a mark, or the end, follows
-            light[np.maximum(start - 1, 0)] & (start > 0),
-            light[start],
+            ~np.append(is_word, False)[end],  # followed by punctuation or the end
+            is_stop_word[np.maximum(start - 1, 0)] & (start > 0),
+            is_stop_word[start],
             *(size == each for each in range(1, LONGEST + 1)),
         ]
         features = np.concatenate(
@@ -188,31 +191,29 @@ class AnswerOverlap:
         )
         places = [(pieces[i].start(), pieces[j - 1].end()) for i, j in zip(start.tolist(), end.tolist(), strict=True)]
         if self._may_be_none:
-            none = np.zeros(
-                (1, features.shape[1])
-            )  # nothing speaks for it: it wins where too little does for the others
+            none = np.zeros((1, features.shape[1]))  # no features: it wins if all other candidates score low
             features, places = np.concatenate([features, none]), [*places, (0, 0)]
         return Candidates(places, features)
 
 
 def short_spans(
-    is_word: NDArray[np.bool_], *, light: NDArray[np.bool_], sentence: Floats
+    is_word: NDArray[np.bool_], *, is_stop_word: NDArray[np.bool_], sentence: Floats
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """From where to where an answer may go: within a sentence, from word to word, and not to a light one."""
+    """Word ranges that an answer may have: within a sentence, not ending with a stop word."""
     start, length = (each.reshape(-1) for each in np.mgrid[0 : len(is_word), 1 : LONGEST + 1])
     fits = start + length <= len(is_word)
     start, end = start[fits], (start + length)[fits]
-    keep = is_word[start] & is_word[end - 1] & ~light[end - 1] & (sentence[start] == sentence[end - 1])
+    keep = is_word[start] & is_word[end - 1] & ~is_stop_word[end - 1] & (sentence[start] == sentence[end - 1])
     return start[keep], end[keep]
 
 
 def _running(values: Sequence[bool] | NDArray[np.generic]) -> Floats:
-    """Sums of what is before each place, and of all."""
+    """Cumulative sums, beginning with 0."""
     return np.append(0.0, np.cumsum(np.asarray(values, dtype=np.float64)))
 
 
 def nearest(places: Sequence[tuple[int, int]], answers: Sequence[Answer]) -> int | None:
-    """Which candidate is the first answer, or shares most of its characters; None where none does."""
+    """The candidate that equals the first answer or overlaps it most; None without overlap."""
     if not answers:
         return places.index((0, 0)) if (0, 0) in places else None
     low, high = answers[0].start, answers[0].start + len(answers[0].text)
@@ -221,7 +222,7 @@ def nearest(places: Sequence[tuple[int, int]], answers: Sequence[Answer]) -> int
 
 
 def fit_choice(features: Floats, groups: NDArray[np.int64], *, right: NDArray[np.int64]) -> Linear:
-    """Weights that make the right row of each group more probable than the others of it."""
+    """Fit weights that make the correct row of each group the most probable one."""
     rows = DenseFeatures(torch.from_numpy(features).float())
     objective = choice_among(torch.from_numpy(groups), torch.from_numpy(right))
     return fit_linear(rows, objective, outputs=1, penalty=PENALTY)
@@ -235,7 +236,7 @@ def choose(
     probabilities = grouped_log_softmax(scores, torch.from_numpy(groups)).exp().double().numpy()
     order = np.lexsort(
         (-np.arange(len(groups)), probabilities, groups)
-    )  # the best of each group last, the first of equals
+    )  # the best of each group last; ties go to the first
     last = np.searchsorted(groups[order], np.arange(count), side="right") - 1
     best = order[last]
     return best, probabilities[best]

@@ -1,4 +1,4 @@
-"""Tags from the look of a word and of its neighbours, each word by itself: logistic regression, no language model."""
+"""Tags by logistic regression on features of each word and its neighbours, without a language model."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ RUNS = re.compile(r"(.)\1+")
 
 
 def shape_of(word: str) -> str:
-    """Capitals as X, small letters as x, digits as 0, all else as it is; of runs the first: `Mc-90s` is `XxX-0x`."""
+    """The shape of a word: X for capitals, x for lowercase, 0 for digits, runs shortened: `Mc-90s` is `Xx-0x`."""
     signs = "".join(
         "0" if letter.isdigit() else "X" if letter.isupper() else "x" if letter.isalpha() else letter for letter in word
     )
     return RUNS.sub(r"\1", signs)
 
 
-def look_of(word: str) -> list[str]:
-    """The features of a word by itself."""
+def word_features(word: str) -> list[str]:
+    """The features of a word without its context."""
     low = word.lower()
     parts = [f"start={low[:size]}" for size in (1, 2, 3)] + [f"end={low[-size:]}" for size in (1, 2, 3, 4)]
     return [f"word={word}", f"low={low}", f"shape={shape_of(word)}", *parts]
 
 
 def features_of(words: Sequence[str]) -> list[list[str]]:
-    """The features of each word of a sentence: its look, and the words and shapes around it."""
+    """The features of each word of a sentence: its own, and the words and shapes around it."""
     padded = ["<s>", "<s>", *words, "</s>", "</s>"]
     low, shapes = [word.lower() for word in padded], [shape_of(word) for word in padded]
     return [
         [
-            *look_of(word),
-            *(f"{place:+d}={low[at + place]}" for place in (-2, -1, 1, 2)),
-            *(f"{place:+d}shape={shapes[at + place]}" for place in (-1, 1)),
+            *word_features(word),
+            *(f"{offset:+d}={low[at + offset]}" for offset in (-2, -1, 1, 2)),
+            *(f"{offset:+d}shape={shapes[at + offset]}" for offset in (-1, 1)),
             f"-1 0={low[at - 1]} {low[at]}",
             f"0 +1={low[at]} {low[at + 1]}",
         ]
@@ -66,7 +66,7 @@ class WordTagger:
     name = "bag_of_words"
 
     def fit(self, train: Sequence[Example], *, valid: Sequence[Example] | None = None) -> None:
-        """A few passes of AdaGrad (Duchi et al. 2011), so few that the weights stay small; `valid` is not needed."""
+        """Train with a few epochs of AdaGrad (Duchi et al. 2011), which keeps weights small; `valid` is unused."""
         check_examples(train)
         self.tags: list[str] = sorted({tag for each in train for tag in each.label}) or ["O"]
         number = {tag: i for i, tag in enumerate(self.tags)}
@@ -91,10 +91,12 @@ class WordTagger:
                 self._bias -= RATE * gradient.sum(0) / squares[1].sqrt()
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
-        sure, best = self._scores(self._places(examples)).softmax(1).max(1)
+        confidence, best = self._scores(self._places(examples)).softmax(1).max(1)
         ends = np.cumsum([len(each.a) for each in examples], dtype=int)[:-1]
         tags = [tuple(self.tags[i] for i in row) for row in np.split(best.numpy(), ends)][: len(examples)]
-        means = [row.mean() if len(row) else 1.0 for row in np.split(sure.double().numpy(), ends)][: len(examples)]
+        means = [row.mean() if len(row) else 1.0 for row in np.split(confidence.double().numpy(), ends)][
+            : len(examples)
+        ]
         return Predictions(tags, np.array(means, dtype=np.float64))
 
     def _number_features(self, train: Sequence[Example]) -> Tensor:
@@ -103,7 +105,7 @@ class WordTagger:
         rows = [[numbers.setdefault(name, len(numbers)) for name in word] for word in all_features(train)]
         places = torch.tensor(rows, dtype=torch.long).view(len(rows), FEATURES)
         counts = torch.bincount(places.view(-1), minlength=len(numbers))
-        # a feature that one word alone has says nothing about others, unless there are few words at all
+        # drop features that only one word has, unless there are few words
         least = 2 if len(numbers) > FEW_FEATURES else 1
         kept = (counts >= least).nonzero()[:, 0]
         new = torch.full((len(numbers) + 1,), len(kept))
@@ -113,13 +115,13 @@ class WordTagger:
         return new[places]
 
     def _places(self, examples: Sequence[Example]) -> Tensor:
-        """The numbers of the features of each word of all examples, the last one for what is not known: [N, F]."""
+        """The feature numbers of each word of all examples; the last number is for unknown features: [N, F]."""
         unknown = len(self._columns)
         rows = [[self._columns.get(name, unknown) for name in word] for word in all_features(examples)]
         return torch.tensor(rows, dtype=torch.long).view(len(rows), FEATURES)
 
     def _scores(self, places: Tensor) -> Tensor:
-        """Of each tag: [N, C]."""
+        """Scores of each tag: [N, C]."""
         if not len(places):
             return torch.zeros(0, len(self.tags))
         unknown = len(self._columns)

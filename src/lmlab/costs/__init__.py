@@ -1,1 +1,1 @@
-"""What a model costs, known before it is trained: parameters, FLOPs, memory, time, energy, CO2e, money."""
+"""Estimates of training cost before training: parameters, FLOPs, memory, time, energy, CO2e and money."""

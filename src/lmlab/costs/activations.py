@@ -1,4 +1,4 @@
-"""What waits in memory between the forward and the backward pass, measured without computing anything."""
+"""Activation memory: the bytes that autograd saves for the backward pass, measured on torch's meta device."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ SHORT = (2, 4, 8)
 
 
 class Activations:
-    """Bytes by rows: some are there once and the others for each row, so two passes tell them all.
+    """Activation memory in bytes as a function of the batch size.
 
-    `model` is on torch's meta device; `predicted` is the share of the tokens at which scores are computed.
+    It is linear in the number of rows, so two forward passes are enough. `model` is on torch's meta device;
+    `predicted` is the fraction of the tokens at which scores are computed.
     """
 
     def __init__(self, model: Model, window: int, *, predicted: float) -> None:
@@ -41,9 +42,10 @@ class Activations:
         return self._at(1), self._at(2)
 
     def _at(self, rows: int) -> float:
-        """On the meta device recurrent nets go slowly, step by step; what they keep of short rows tells of long ones.
+        """Activation memory of a batch; for recurrent nets extrapolated from short rows.
 
-        It grows with the length, and with its square where there is attention.
+        On the meta device recurrent nets run slowly, step by step. Their memory grows with the length, and with its
+        square if there is attention.
         """
         recurrent = any(isinstance(module, Layer) for module in self._model.modules())
         if not recurrent or self._window <= SHORT[-1]:
@@ -52,9 +54,9 @@ class Activations:
         return float(np.polyval(curve, self._window))
 
     def _kept(self, rows: int, window: int) -> float:
-        """Bytes of what autograd keeps of one forward pass, each storage once, the weights left out.
+        """Bytes that autograd saves in one forward pass, each storage once, without weights and vocabulary scores.
 
-        Scores over the vocabulary are left out too. A memory is filled first.
+        A model with a memory gets it filled first.
         """
         model = self._model
         known = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
@@ -82,7 +84,7 @@ def fill_blanks(model: Model, tokens: Tensor, *, blanks: int) -> None:
     """A forward pass of pre-training over tokens [B, T], up to the vectors from which the scores are computed."""
     filler = require(model, FillsBlanks)
     assert isinstance(filler, Filler)
-    if isinstance(filler, FillsInOrder):  # its output layer keeps nothing more
+    if isinstance(filler, FillsInOrder):  # its output layer saves nothing more
         places = torch.arange(blanks, device=tokens.device).expand(len(tokens), -1)
         filler.read(tokens=tokens, at=places)
         return
@@ -92,9 +94,9 @@ def fill_blanks(model: Model, tokens: Tensor, *, blanks: int) -> None:
 
 
 class _FusedAttention(TorchFunctionMode):
-    """Lets attention keep what a fused kernel keeps: queries, keys, values and the result, not the T x T weights.
+    """Count what fused attention saves: queries, keys, values and the result, not the T x T weights.
 
-    On the meta device there is no fused kernel.
+    The meta device has no fused kernel.
     """
 
     def __init__(self, keep: Callable[[Tensor], Tensor]) -> None:
@@ -108,6 +110,6 @@ class _FusedAttention(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
             z = func(*args, **(kwargs or {}))
-        for tensor in (*args[:3], z) if torch.is_grad_enabled() else ():  # reversible layers keep nothing
+        for tensor in (*args[:3], z) if torch.is_grad_enabled() else ():  # reversible layers save nothing
             self._keep(tensor)
         return z

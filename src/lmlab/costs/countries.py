@@ -1,4 +1,4 @@
-"""How much CO2e a kilowatt-hour stands for, by country.
+"""Carbon intensity of electricity by country.
 
 Life-cycle intensity of the electricity generated in a year, in grams of CO2 equivalents per kWh. Source of the
 countries: Ember, as published by Our World in Data ("Carbon intensity of electricity generation", 2023). Source of the
@@ -19,14 +19,14 @@ VARIABLE = "LMLAB_COUNTRY"
 class Grid(NamedTuple):
     """The electricity of one country."""
 
-    code: str  # ISO 3166 alpha-2; WORLD for all together
+    code: str  # ISO 3166 alpha-2, or WORLD
     alpha3: str
     name: str
     grams_per_kwh: float
     year: int = 2023
 
     def grams(self, joules: float) -> float:
-        """CO2e of so much energy."""
+        """Grams of CO2e for an amount of energy."""
         return joules / 3.6e6 * self.grams_per_kwh
 
     @property

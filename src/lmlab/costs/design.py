@@ -1,4 +1,4 @@
-"""What a cost estimate needs to know of a model: numbers that are known before training."""
+"""Designs: the numbers about a model that a cost estimate needs, all known before training."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from lmlab.tokenizers import parse
 SEGMENT = 64
 """Tokens in a row of a model without a window, as in training by default."""
 SENTENCE = 30
-"""Tokens in the mean sentence that a translator learns from: about what sentences of WMT have."""
+"""Mean tokens per sentence for translators, about as in WMT."""
 MANY_LAYERS = 64
-"""More layers than these are not built, which would take minutes for a million, but computed from few."""
+"""Models with more layers are extrapolated from a few layers: building a million of them would take minutes."""
 FEW_LAYERS = (3, 4)
 BARE = {"head": False, "pairs": False, "parts": "discriminator"}
-"""Settings of an encoder with which it is what pre-training leaves: without heads and without ELECTRA's generator."""
+"""Encoder settings for the model that remains after pre-training: without heads and without ELECTRA's generator."""
 
 
 class Design(NamedTuple):
-    """A model as far as its costs go."""
+    """The properties of a model that determine its cost."""
 
     name: str
     size: str
     basis: str  # where the numbers come from
-    settings: dict[str, Any] | None  # with which the model is made; None where there is no file to make it from
+    settings: dict[str, Any] | None  # settings of the model; None if lmlab does not implement it
     parameters: Parameters
     pretraining_only: int  # parameters that only training needs: prediction heads, ELECTRA's generator
-    block: int  # parameters of the largest block, what FSDP gathers at a time
+    block: int  # parameters of the largest block, which FSDP gathers at once
     vocabulary: int
     window: int  # tokens in a row
     mean_window: int  # tokens in the mean row of training, for the FLOPs
-    predicted: float  # share of the tokens at which scores over the vocabulary are computed
+    predicted: float  # fraction of the tokens at which scores over the vocabulary are computed
     forward_flops: float  # per token
-    backward_flops: float  # the same; twice as many, and more where layers are computed again
-    activations: Callable[[int], float]  # rows -> bytes that wait for the backward pass, in fp32; scores left out
+    backward_flops: float  # of the backward pass, per token; twice the forward pass, more if layers are recomputed
+    activations: Callable[[int], float]  # rows -> bytes saved for the backward pass, in fp32, without scores
     unit: str  # what is counted as one token
     published: Published | None
 
@@ -65,7 +65,7 @@ def describe(
     vocabulary: int | None = None,
     window: int | None = None,
 ) -> Design:
-    """A system of the lineage from its own file, or a published one that has no file from its shape."""
+    """Describe a model that lmlab implements, or a published one by its shape."""
     if name in LINEAGE:
         return _from_file(name, size, dict(settings or {}), vocabulary, window)
     if name in SHAPES:
@@ -76,7 +76,7 @@ def describe(
 def _from_file(
     name: str, size: str | None, settings: dict[str, Any], vocabulary: int | None, window: int | None
 ) -> Design:
-    """Build the model on torch's meta device, which computes shapes but neither stores nor calculates anything."""
+    """Build the model on torch's meta device, which computes shapes only, without memory or time."""
     cls = load_class(name)
     for deep in ("layers", "decoder_layers"):
         layers = settings.get(deep)
@@ -137,7 +137,7 @@ def _unit(model: Model) -> str:
 
 
 def _deepened(few: Design, more: Design, steps: int, settings: dict[str, int]) -> Design:
-    """A deep design from two shallow ones: beyond the first layers, each adds the same to every figure."""
+    """Extrapolate a deep design from two shallow ones: each further layer adds the same to every number."""
 
     def grown(one: float, two: float) -> float:
         return one + steps * (two - one)
@@ -156,7 +156,7 @@ def _deepened(few: Design, more: Design, steps: int, settings: dict[str, int]) -
 def _vocabularies(
     cls: type[Model], tokenizer: str | None, paper: Published | None, settings: Mapping[str, Any], given: int | None
 ) -> dict[str, Any]:
-    """As given, else as published, else that of the tokenizer which the system has by default; none without tokens."""
+    """The vocabulary size: given, published, or of the default tokenizer; none for models without tokens."""
     if "vocabulary" not in cls.Config.model_fields:
         return {}
     found = given or settings.get("vocabulary")
@@ -172,7 +172,7 @@ def _vocabularies(
 
 
 def _predicted(objective: Mapping[str, Any]) -> float:
-    """The share of the tokens that are predicted: all, or those at which an objective makes blanks."""
+    """The fraction of the tokens that are predicted: all, or those that the objective masks."""
     values = dict(objective)
     config = build(load_objective(values.pop("kind")).Config, values, where="objective")
     return float(getattr(config, "share", 1.0))

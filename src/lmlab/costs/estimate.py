@@ -1,4 +1,4 @@
-"""Estimate training cost: memory, time, energy, CO2e and money of a design, a number of tokens and some hardware."""
+"""Estimate training cost (memory, time, energy, CO2e, money) from a design, a number of tokens and the hardware."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lmlab.costs.design import Design, describe
 from lmlab.costs.hardware import Cluster, parse_hardware
 
 UTILISATION = 0.4
-"""Share of the peak that a well-tuned training run reaches, where nothing better is known."""
+"""Fraction of the peak that a well-tuned training run reaches; used if nothing better is known."""
 TOKENS_PER_PARAMETER = 20
-"""Where no number of tokens is given or published: Hoffmann et al. 2022."""
+"""Used if no number of tokens is given or published (Hoffmann et al. 2022)."""
 HOST = 1.1
 """Power of a device with its share of the computer around it: V100s of 300 W drew 330 (Patterson et al. 2021)."""
 PUE = 1.1
@@ -22,7 +22,7 @@ PUE = 1.1
 SINGLE = 4
 """Bytes of a number in single precision: weights, gradients and the optimizer's moments are kept in it."""
 SCORES = 2**24
-"""Scores that the loss holds at a time in single precision; in half precision it holds all."""
+"""Scores that the loss holds at once in single precision; in half precision it holds all of them."""
 HARDWARE = "a100"
 
 
@@ -40,7 +40,7 @@ class Memory(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """What a trial on the machine itself has shown."""
+    """The result of a benchmark on this machine."""
 
     machine: str
     tokens_per_second: float
@@ -52,14 +52,14 @@ class Speed(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """What training a design would take."""
+    """The estimated cost of training a design."""
 
     design: Design
     tokens: float
     tokens_from: str
     batch: int
     counted_flops: float
-    training_flops: float  # as published where the run is the published one and its paper counts in another way
+    training_flops: float  # as published, if the run is the published one and its paper counts differently
     flops_from: str
     hardware: str
     devices: int
@@ -68,14 +68,14 @@ class Estimate(NamedTuple):
     utilisation: float
     utilisation_from: str
     seconds: float  # of the whole run
-    validation_seconds: float  # of these; 0 where they are not estimated
+    validation_seconds: float  # seconds of validation; 0 if not estimated
     joules: float
     energy_from: str
     grid: Grid
     price_per_hour: float | None
-    price_from: str  # who says so; empty where there is no price
-    hardware_from: str  # who says so of peak, memory and watts
-    assumptions: str  # which figures of the hardware nobody says; empty where there are none
+    price_from: str  # source of the price; empty without a price
+    hardware_from: str  # source of peak, memory and watts
+    assumptions: str  # hardware numbers without a source; may be empty
     memory: Mapping[str, Memory]  # by strategy: single, ddp, fsdp
 
     @property
@@ -147,10 +147,10 @@ def estimate(
     moments: int = 2,
     validation_tokens: float = 0.0,
 ) -> Estimate:
-    """What training would take on `hardware` (else on that of the paper, else on one A100), or at a measured `speed`.
+    """Estimate training on `hardware` (default: that of the paper, else one A100), or at a measured `speed`.
 
-    `batch` is the rows that a device works on at a time; `moments` are the numbers that the optimizer keeps per weight;
-    `validation_tokens` are those of all validations, which take time where the speed is measured.
+    `batch` is the number of rows per device and step, `moments` the optimizer's numbers per weight, and
+    `validation_tokens` the tokens of all validations, whose time is added if the speed is measured.
     """
     _check("tokens", tokens, above=0.0)
     _check("utilisation", utilisation, above=0.0, to=1.0)
@@ -217,7 +217,7 @@ def estimate(
 
 
 def _tokens(design: Design, given: float | None) -> tuple[float, str, bool]:
-    """How many tokens, who says so, and whether that is the published run."""
+    """The number of tokens, its source, and whether it is that of the published run."""
     published = design.published
     if given is not None:
         return given, "given", published is not None and published.tokens == given
@@ -231,7 +231,7 @@ def _tokens(design: Design, given: float | None) -> tuple[float, str, bool]:
 
 
 def _utilisation(design: Design, cluster: Cluster, given: float | None, *, own: bool) -> tuple[float, str]:
-    """The share of the peak: as given, as the published run reached it on its own hardware, or as assumed."""
+    """The fraction of the peak and its source: given, reached by the published run on its hardware, or assumed."""
     if given is not None:
         return given, "given"
     published = design.published
@@ -242,11 +242,10 @@ def _utilisation(design: Design, cluster: Cluster, given: float | None, *, own: 
 
 
 def needed_memory(design: Design, *, batch: int, devices: int, moments: int, half: bool) -> dict[str, Memory]:
-    """Bytes per device if one holds everything, if each does (DDP), and if they share it out (FSDP).
+    """Bytes per device by strategy: one device, a copy on each (DDP), or sharded (FSDP).
 
-    In half precision what waits for the backward pass takes half of the bytes; weights, gradients and moments stay in
-    single precision, as autocast has it. FSDP (ZeRO stage 3, Rajbhandari et al. 2020) gathers two blocks at a time: the
-    one at work and the next.
+    In half precision activations take half of the bytes; weights, gradients and moments stay in single precision, as
+    with autocast. FSDP (ZeRO stage 3, Rajbhandari et al. 2020) gathers two blocks at once: the current and the next.
     """
     parameters = design.parameters.total + design.pretraining_only
     scores = batch * design.window * design.predicted * design.vocabulary

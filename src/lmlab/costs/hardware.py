@@ -1,13 +1,13 @@
-"""Devices: what they compute at best, hold, draw and cost, and who says so.
+"""Devices: their peak FLOP/s, memory, power and price, with sources.
 
-The peak is the data sheet's for dense matrix products in the precision in which such a device is trained on: bf16 or
-fp16 with fp32 sums on tensor cores, plain fp32 on devices that have none. For the four oldest it is the sustained fp32
-rate that Vaswani et al. 2017 (footnote 5) assume. Watts are the thermal design power: a ceiling that busy devices
-come close to. Prices are on-demand list prices per device and hour in US dollars of the year that is named, of which
-many are lower by now and none is a quotation; `--price-per-hour` replaces them.
+The peak is that of the data sheet for dense matrix products in the usual training precision: bf16 or fp16 with fp32
+sums on tensor cores, plain fp32 on devices without them. For the four oldest it is the sustained fp32 rate that
+Vaswani et al. 2017 (footnote 5) assume. Watts are the thermal design power: an upper limit that busy devices come close
+to. Prices are on-demand list prices per device and hour in US dollars of the year given; many are lower now.
+`--price-per-hour` replaces them.
 
-All were looked up in November 2026 in stored public copies; "by way of" names where a vendor's figure was read. One
-for which nothing was found is from memory: it is named in `assumed`, and `lmlab cost` says so.
+All were looked up in November 2026 in stored public copies; "by way of" names where a vendor's number was found.
+Numbers without a source are from memory: they are listed in `assumed`, and `lmlab cost` says so.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FIGURES = ("peak", "memory", "watts", "price")
 
 
 class Device(NamedTuple):
-    """One accelerator; the figures named in `assumed` are from memory."""
+    """One accelerator; the numbers listed in `assumed` are from memory."""
 
     name: str
     peak: float  # FLOP/s
@@ -37,11 +37,11 @@ class Device(NamedTuple):
 
     @property
     def assumptions(self) -> str:
-        """What of this device is not from a source, in words; empty where everything is."""
+        """The numbers of this device without a source, in words; may be empty."""
         return self.assumptions_but()
 
     def assumptions_but(self, *given: str) -> str:
-        """The same without the figures that somebody has given."""
+        """The same, without the numbers that the user has given."""
         left = [figure for figure in self.assumed if figure not in given]
         return f"{' and '.join(left)} of the {self.name} {'is' if len(left) == 1 else 'are'} assumed" if left else ""
 
@@ -97,7 +97,7 @@ THIS = "this"
 
 
 class Cluster(NamedTuple):
-    """So many devices of one kind."""
+    """A number of devices of one kind."""
 
     device: Device
     devices: int

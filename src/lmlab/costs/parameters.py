@@ -1,4 +1,4 @@
-"""Counting parameters: all of them, and those that only look things up."""
+"""Parameter counts: all parameters, and those of embedding tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lmlab.models.abilities import learns_by_gradient
 
 
 class Parameters(NamedTuple):
-    """How many numbers a model learns."""
+    """The parameter counts of a model."""
 
     total: int
     embedding: int  # tables of tokens and positions; a softmax that shares such a table is counted here, once
@@ -23,7 +23,7 @@ class Parameters(NamedTuple):
 
 
 def count_parameters(model: Any) -> Parameters:
-    """The parameters of a model, each tensor once; an n-gram's are the numbers that it stores, none an embedding."""
+    """Count the parameters of a model, each tensor once; those of an n-gram model are the numbers that it stores."""
     if not learns_by_gradient(model):
         return Parameters(int(model.parameters), 0)
     tables = {

@@ -1,4 +1,4 @@
-"""What papers say of their models and of what these cost, to be set beside our own sums."""
+"""Published sizes, budgets and hardware of models, to compare with estimates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Published(NamedTuple):
     parameters: float | None
     source: str
     vocabulary: int
-    source_vocabulary: int | None = None  # of a translator whose source has one of its own
+    source_vocabulary: int | None = None  # of a translator with a separate source vocabulary
     tokens: float | None = None
     flops: float | None = None  # as printed
     hardware: str | None = None

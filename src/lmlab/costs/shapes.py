@@ -1,4 +1,4 @@
-"""GPT-3, which has no file: its shapes, and the formulas of a pre-norm Transformer decoder.
+"""The shapes of GPT-3, which lmlab does not implement, and the formulas of a pre-norm Transformer decoder.
 
 For a layer of width d over T tokens, with 4d inner units (biases and norms included in the parameters):
 
@@ -46,12 +46,12 @@ class Shape(NamedTuple):
         return Parameters(tables + self.layers * self.block + 2 * self.width, tables)
 
     def forward_flops(self, window: int) -> float:
-        """Per token, the scores over the vocabulary included."""
+        """Forward FLOPs per token, including the scores over the vocabulary."""
         layer = 24.0 * self.width**2 + 4.0 * window * self.width
         return self.layers * layer + 2.0 * self.width * self.vocabulary
 
     def activation_bytes(self, window: int) -> float:
-        """Bytes per row that wait for the backward pass, in fp32."""
+        """Bytes per row saved for the backward pass, in fp32."""
         return 4.0 * window * self.layers * 34 * self.width
 
 

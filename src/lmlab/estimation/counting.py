@@ -1,8 +1,8 @@
-"""Counting n-grams without a loop over tokens, and finding them again.
+"""Count n-grams without a loop over tokens, and look them up.
 
-An n-gram is known by its rank among the distinct n-grams of its order, and found by its key: the rank of its first
+An n-gram is identified by its rank among the distinct n-grams of its order, and found by its key: the rank of its first
 n-1 tokens, times the vocabulary, plus its last token. Keys are sorted, so the continuations of a context are one
-slice, and the rank of a key is its place. A boundary token ends a sentence when it comes last and opens one when it
+slice, and the rank of a key is its index. A boundary token ends a sentence when it comes last and opens one when it
 comes first; n-grams never cross it.
 """
 
@@ -17,13 +17,13 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 Progress = Callable[[str, float], None]
-"""Is told the stage and how far it is, 0 to 1; an error that it raises ends the work, so it may interrupt it."""
+"""Called with the name of the stage and the fraction done, 0 to 1; raising an error cancels the work."""
 
 
 class Counts(NamedTuple):
     """The distinct n-grams of one order, sorted by key."""
 
-    keys: Integers  # of order 1: the token itself, for the whole vocabulary
+    keys: Integers  # for order 1: every token of the vocabulary
     counts: Integers  # how often each was seen
     suffixes: Integers  # the rank, one order lower, of the n-gram without its first token
     opening: npt.NDArray[np.bool_]  # whether it begins with the boundary
@@ -78,10 +78,11 @@ def open_stream(tokens: npt.NDArray[np.integer], *, vocabulary: int, boundary: i
 
 
 def adjusted_counts(levels: Sequence[Counts]) -> list[Integers]:
-    """How many different tokens were seen before each n-gram; plain counts where nothing can come before.
+    """Continuation counts: how many different tokens precede each n-gram.
 
-    Those are the n-grams of the highest order and those that begin with the boundary (Kneser & Ney 1995; Chen &
-    Goodman 1998, section 3). A word that follows many others is likely in a new place; a merely frequent one is not.
+    N-grams of the highest order and those that begin with the boundary keep their plain counts (Kneser & Ney 1995; Chen
+    & Goodman 1998, section 3). A word that follows many different words is likely in a new context; a merely frequent
+    one is not.
     """
     adjusted = [
         np.where(lower.opening, lower.counts, np.bincount(higher.suffixes, minlength=len(lower.keys)))
@@ -91,9 +92,9 @@ def adjusted_counts(levels: Sequence[Counts]) -> list[Integers]:
 
 
 def sort_with_places(keys: Integers, *, bound: int) -> tuple[Integers, Integers]:
-    """The keys (all in 0..bound-1) in order, and where each stood: a stable argsort.
+    """The sorted keys (all in 0..bound-1) and the original index of each: a stable argsort.
 
-    Key and place are sorted as one number where both fit into 63 bits, several times faster than an argsort.
+    Key and index are sorted as one number if both fit into 63 bits, several times faster than an argsort.
     """
     bits = max(len(keys) - 1, 1).bit_length()
     if max(bound - 1, 1).bit_length() + bits > 63:
@@ -105,7 +106,7 @@ def sort_with_places(keys: Integers, *, bound: int) -> tuple[Integers, Integers]
 
 
 def look_up(keys: Integers, wanted: Integers) -> Integers:
-    """The rank of each wanted key, -1 where it is not there."""
+    """The rank of each wanted key, -1 if it is missing."""
     if len(keys) == 0 or len(wanted) == 0:
         return np.full(len(wanted), -1)
     if len(wanted) < 256:
@@ -122,7 +123,7 @@ def look_up(keys: Integers, wanted: Integers) -> Integers:
 
 
 def trace(keys: Sequence[Integers], tokens: Integers, *, vocabulary: int) -> list[Integers]:
-    """For each order, the rank [B, T] of the n-gram that ends at each token [B, T], -1 where it was never seen."""
+    """For each order, the rank [B, T] of the n-gram that ends at each token [B, T], -1 if it was never seen."""
     ranks = [tokens]
     for level in keys[1:]:
         found = np.full_like(tokens, -1)

@@ -1,7 +1,7 @@
-"""From n-gram counts to probabilities that no token is left out of.
+"""Smoothing: from n-gram counts to probabilities above zero for every token.
 
-Every method ends in one form: p(w|c) is stored for the n-grams seen, and is backoff(c) · p(w|c') for all others, where
-c' is the context c without its first token. Names follow Chen & Goodman 1998, "An empirical study of smoothing".
+Every method gives the same form: p(w|c) is stored for the n-grams seen, and is backoff(c) · p(w|c') for all others,
+where c' is the context c without its first token. Names follow Chen & Goodman 1998, "An empirical study of smoothing".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def kneser_ney(
     modified: bool,
     progress: Progress | None = None,
 ) -> list[Estimate]:
-    """p(w|c) = (a(cw) - D) / a(c·) + γ(c) p(w|c') over adjusted counts a; the unigrams lean on 1/V.
+    """p(w|c) = (a(cw) - D) / a(c·) + γ(c) p(w|c') over adjusted counts a; unigrams are interpolated with 1/V.
 
     Chen & Goodman 1998, equations 24 to 26: one discount D per order, or, modified, three, for counts of 1, 2 and more.
     """
@@ -61,8 +61,8 @@ def add_k(
 ) -> list[Estimate]:
     """p(w|c) = (C(cw) + k) / (C(c) + kV) over full contexts: Lidstone's law, uniform after a context never seen.
 
-    A context is full when it has n-1 tokens or reaches back to the boundary. Shorter ones are given the uniform
-    distribution, on which the full ones lean with the weight kV / (C(c) + kV).
+    A context is full when it has n-1 tokens or reaches back to the boundary. Shorter ones get the uniform
+    distribution, with which the full ones are interpolated by the weight kV / (C(c) + kV).
     """
     counts = [level.counts for level in levels]
     full = [level.opening | (level is levels[-1]) for level in levels]
@@ -79,7 +79,7 @@ def interpolate(
     prior: float = 0.0,
     progress: Progress | None = None,
 ) -> list[Estimate]:
-    """p(w|c) = (a(cw) - d(cw)) / (a(c) + prior) + γ(c) p(w|c'), where γ(c) is the share of all that was withheld.
+    """p(w|c) = (a(cw) - d(cw)) / (a(c) + prior) + γ(c) p(w|c'), where γ(c) is the fraction that was withheld.
 
     An n-gram that is not kept has its whole count withheld.
     """
@@ -87,7 +87,7 @@ def interpolate(
     lower, backoffs, contexts = np.array([1.0 / vocabulary]), [], 1
     probabilities = []
     for n, (level, a, d, keep) in enumerate(zip(levels, counts, withheld, kept, strict=True)):
-        _tell(progress, n, len(levels))
+        _report(progress, n, len(levels))
         parents = level.keys // vocabulary if n else level.suffixes
         d = np.where(keep, d, a)
         totals = np.bincount(parents, a, contexts) + prior
@@ -104,15 +104,15 @@ def back_off(
 ) -> list[Estimate]:
     """p(w|c) = (C(cw) - D) / C(c) where cw was seen, else α(c) p(w|c'): Katz's back-off with absolute discounting.
 
-    Katz 1987 and Ney, Essen & Kneser 1994. α(c) shares the mass that was withheld among the tokens not seen after c, in
-    proportion to p(w|c'); where every token was seen, nothing is withheld. Unseen unigrams share equally.
+    Katz 1987 and Ney, Essen & Kneser 1994. α(c) distributes the withheld mass over the tokens not seen after c, in
+    proportion to p(w|c'); if every token was seen, nothing is withheld. Unseen unigrams get equal parts.
     """
     vocabulary = len(levels[0].keys)
     tables = discounts([level.counts for level in levels], modified=False)
     lower, backoffs, contexts = np.array([1.0 / vocabulary]), [], 1
     probabilities = []
     for n, (level, table, keep) in enumerate(zip(levels, tables, kept, strict=True)):
-        _tell(progress, n, len(levels))
+        _report(progress, n, len(levels))
         parents = level.keys // vocabulary if n else level.suffixes
         seen = keep & (level.counts > 0)
         everything = np.bincount(parents, seen, contexts) == vocabulary
@@ -129,7 +129,7 @@ def back_off(
 
 
 def discounts(counts: Sequence[Integers], *, modified: bool) -> list[Floats]:
-    """For each order, what to take from a count of 0, 1, 2, and 3 or more (Chen & Goodman 1998, equation 26).
+    """For each order, the discounts of counts of 0, 1, 2, and 3 or more (Chen & Goodman 1998, equation 26).
 
     From the numbers n_i of n-grams with count i: Y = n_1 / (n_1 + 2 n_2), and D_i = i - (i+1) Y n_{i+1} / n_i when
     modified, else D = Y. A text too small or too regular for that gets fixed discounts, with a warning.
@@ -164,10 +164,10 @@ def held_out_weights(
     rounds: int = 50,
     progress: Progress | None = None,
 ) -> Floats:
-    """The weight λ_n of each order that makes the held-out tokens most likely, by expectation maximisation.
+    """The weight λ_n of each order that maximises the likelihood of held-out tokens, by expectation maximisation.
 
-    Jelinek & Mercer 1980: walking down from the longest context, order n is stopped at with probability λ_n, and is
-    passed by where its context was never seen; λ_n becomes the share of stops at n among the arrivals there.
+    Jelinek & Mercer 1980: going down from the longest context, the search stops at order n with probability λ_n, and
+    skips it if its context was never seen; λ_n becomes the fraction of arrivals at n that stop there.
     """
     vocabulary = len(levels[0].keys)
     stream = open_stream(tokens, vocabulary=vocabulary, boundary=boundary)[None]
@@ -178,7 +178,7 @@ def held_out_weights(
     for n in range(1, len(levels)):
         totals = np.bincount(levels[n].keys // vocabulary, levels[n].counts, len(levels[n - 1].keys))
         contexts, here = ranks[n - 1][0, :-1], ranks[n][0, 1:]
-        total = np.append(totals, 0.0)[contexts]  # rank -1, not seen, finds the appended 0
+        total = np.append(totals, 0.0)[contexts]  # rank -1 (not seen) reads the appended 0
         seen[n] = total > 0
         likelihood[n] = np.append(levels[n].counts, 0)[here] / np.maximum(total, 1.0)
     weights = np.full(len(levels), 0.5)
@@ -200,13 +200,13 @@ def held_out_weights(
     return weights
 
 
-def _tell(progress: Progress | None, done: int, orders: int) -> None:
+def _report(progress: Progress | None, done: int, orders: int) -> None:
     if progress is not None:
         progress("smoothing", done / orders)
 
 
 def _ratio(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> Floats:
-    """part / whole; 1 where the whole is 0, as in a context that nothing followed."""
+    """part / whole; 1 if the whole is 0, as for a context that nothing follows."""
     ratio = np.ones(len(whole))
     np.divide(part, whole, out=ratio, where=whole > 0)
     return ratio

@@ -1,6 +1,6 @@
-"""Tasks without training: a text in which the answer comes next, with no, one or a few examples before it.
+"""Prompting: tasks without training, as a text that the model continues with the answer, after zero or more examples.
 
-Radford et al. 2019 (GPT-2) put tasks as texts to be continued; Brown et al. 2020 (GPT-3) put examples before them.
+Radford et al. 2019 (GPT-2) wrote tasks as texts to continue; Brown et al. 2020 (GPT-3) added examples.
 """
 
 from lmlab.prompting.asking import Answers, Asked, ask

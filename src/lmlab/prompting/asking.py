@@ -1,4 +1,4 @@
-"""Asking a model: examples before each item, then the likeliest answer or the one that it writes."""
+"""Zero-shot and few-shot prompting: a model chooses or writes the answer of each item after some examples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lmlab.prompting.templates import NORMALISATIONS, Template
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What a model answered, item by item, and how good that is."""
+    """The answers of a model with one number of examples, and their scores."""
 
     shots: int
     predicted: list[Any]
@@ -36,9 +36,9 @@ class Answers:
     prompt: str
     """The prompt of the first item, as an example."""
     first: str
-    """The answer to it: the word for a class, or what was written."""
+    """The model's answer to it: the word for a class, or the text that it wrote."""
     fitting: Fitting
-    """What of the prompts the model's window held."""
+    """How many prompts were cut to the model's window."""
 
     @property
     def main(self) -> str:
@@ -47,13 +47,13 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """The answers with each number of examples, and what they are to be compared with."""
+    """The answers for each number of examples, and the majority baseline."""
 
     answers: list[Answers]
     majority: Estimate
     items: int
     repeated: int = 0
-    """How many examples have the content of an item that is asked, and are never shown before it."""
+    """Number of examples with the content of an item; they are never shown before it."""
 
 
 def ask(
@@ -67,11 +67,10 @@ def ask(
     batch: int = 16,
     progress: ReportProgress | None = None,
 ) -> Asked:
-    """Ask a model of the next token, with each of these numbers of examples before an item.
+    """Let a model that predicts the next token answer items, with each of these numbers of examples before an item.
 
-    `most` items are asked, drawn by the seed. The examples of an item are drawn for it by the seed, and those of fewer
-    shots are the last of those of more. What has the content of the item itself is never an example for it, wherever it
-    comes from.
+    At most `most` items are used, sampled with the seed. Each item has its own examples, sampled with the seed; those
+    for fewer shots are the last of those for more. An example with the content of the item is never shown before it.
     """
     writer = lm.writer
     asked = list(items.asked)
@@ -88,23 +87,23 @@ def ask(
         )
     done = 0
 
-    def tell(more: int, total: int) -> None:
+    def report(more: int, total: int) -> None:
         if progress is not None:
             progress(done + more, len(shots) * total)
 
     found = []
     for count in shots:
         parts = [
-            draw_examples(template, item, items.pool, shots=count, seed=[seed, number])
+            sample_examples(template, item, items.pool, shots=count, seed=[seed, number])
             for number, item in enumerate(asked)
         ]
         fitting = fit_prompts(lm, template, asked, parts)
         prompts = [template.separator.join(each) for each in parts]
         rule = ChainRule(writer.model, writer.frame)
         if template.kind == "choose":
-            found.append(_choose(lm, rule, template, asked, prompts, count, fitting, batch, tell))
+            found.append(_choose(lm, rule, template, asked, prompts, count, fitting, batch, report))
         else:
-            found.append(_write(lm, template, asked, prompts, count, fitting, tell))
+            found.append(_write(lm, template, asked, prompts, count, fitting, report))
         done += len(asked)
     contents, own = Counter(item.content for item in asked), set(map(id, asked))
     repeated = sum(contents[each.content] > (id(each) in own) for each in items.pool)
@@ -112,14 +111,14 @@ def ask(
     return Asked(answers=found, majority=majority, items=len(asked), repeated=repeated)
 
 
-def draw_examples(template: Template, item: Item, pool: Sequence[Item], *, shots: int, seed: list[int]) -> list[str]:
-    """The parts of a prompt: `shots` examples, which are drawn from the pool without the item itself, and the item."""
+def sample_examples(template: Template, item: Item, pool: Sequence[Item], *, shots: int, seed: list[int]) -> list[str]:
+    """The parts of a prompt: `shots` examples, sampled from the pool without the item, and the item."""
     if not shots:
         return [template.asks(item.fields)]
     order = np.random.default_rng(seed).permutation(len(pool))
     others = (pool[number] for number in order if pool[number].content != item.content)
-    drawn = list(islice(others, shots))
-    shown = [template.asks(each.fields) + template.answers(each.shown) for each in reversed(drawn)]
+    sampled = list(islice(others, shots))
+    shown = [template.asks(each.fields) + template.answers(each.shown) for each in reversed(sampled)]
     return [*shown, template.asks(item.fields)]
 
 
@@ -128,8 +127,8 @@ def continuation_nats(
 ) -> list[tuple[float, int]]:
     """The surprisal of each continuation after its prompt, and its number of tokens.
 
-    Prompt and continuation are encoded as one text, since a token may reach over the seam, and what is more than the
-    prompt alone has is the continuation: as lm-evaluation-harness does it, so that both agree item by item.
+    Prompt and continuation are encoded as one text, since a token may cross their boundary. The tokens beyond the
+    length of the encoded prompt are the continuation, as in lm-evaluation-harness, so both agree item by item.
     """
     tokenizer = lm.text_tokenizer
     whole = tokenizer.encode_batch([prompt + continuation for prompt, continuation in pairs])
@@ -147,7 +146,7 @@ def _choose(
     shots: int,
     fitting: Fitting,
     batch: int,
-    tell: ReportProgress,
+    report: ReportProgress,
 ) -> Answers:
     priors: dict[str, float] = {}
     predicted: dict[str, list[int]] = {name: [] for name in NORMALISATIONS}
@@ -171,7 +170,7 @@ def _choose(
             }
             for name, values in logs.items():
                 predicted[name].append(int(np.argmax(values)))
-        tell(group[-1] + 1, len(asked))
+        report(group[-1] + 1, len(asked))
     true = [item.answer for item in asked]
     order = [template.normalise, *(name for name in NORMALISATIONS if name != template.normalise)]
     scores_by = {
@@ -197,13 +196,13 @@ def _write(
     prompts: Sequence[str],
     shots: int,
     fitting: Fitting,
-    tell: ReportProgress,
+    report: ReportProgress,
 ) -> Answers:
     written = []
     for number, prompt in enumerate(prompts, start=1):
         text = str(lm.generate(prompt, tokens=template.tokens, temperature=0.0, stop=template.stop)).strip()
         written.append(_first_word(text) if template.first_word else text)
-        tell(number, len(prompts))
+        report(number, len(prompts))
     true = [item.answer for item in asked]
     groups = _contexts(asked)
     scores = {metric.name: estimate(metric, written, true, groups=groups) for metric in (ExactMatch(), AnswerF1())}
@@ -227,7 +226,7 @@ def _first_word(text: str) -> str:
 
 
 def _majority(template: Template, asked: Sequence[Item], pool: Sequence[Item]) -> Estimate:
-    """The score of who always gives the commonest answer of the pool."""
+    """The score of always giving the most frequent answer of the pool."""
     true = [item.answer for item in asked]
     if template.kind == "choose":
         (commonest, _), *_ = Counter(item.answer for item in pool).most_common(1)

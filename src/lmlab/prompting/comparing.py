@@ -1,4 +1,4 @@
-"""The same items answered by a run that was fine-tuned on the task."""
+"""Score a fine-tuned run on the items of a prompted task."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lmlab.tasks.predicting import answers
 
 
 class Finetuned(NamedTuple):
-    """How good a fine-tuned run is on the items, which are these examples."""
+    """The score of a fine-tuned run, and the examples that it was tested on."""
 
     score: Estimate
     examples: list[Example]
 
 
 def score_finetuned(lm: LanguageModel, items: Items, *, most: int | None = None, seed: int = 0) -> Finetuned:
-    """The main metric of a fine-tuned run on the items that `ask` asks with the same `most` and `seed`."""
+    """The main metric of a fine-tuned run on the items that `ask` uses with the same `most` and `seed`."""
     asked = list(items.asked)
     if most is not None and most < len(asked):
         asked = random.Random(seed).sample(asked, most)

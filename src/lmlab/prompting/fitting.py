@@ -1,4 +1,4 @@
-"""What of a prompt a model's window holds when the answer begins."""
+"""Which part of a prompt fits into the model's window when the answer begins."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from lmlab.prompting.templates import Template
 
 
 class Fitting(NamedTuple):
-    """How many prompts a window cut, and how many examples it left before each item."""
+    """How many prompts were cut to the window, and how many examples remain before each item."""
 
     cut: int
-    whole: list[int]  # examples that were seen whole, item by item
+    whole: list[int]  # complete examples in the window, for each item
 
     @property
     def fewest(self) -> int:
@@ -34,10 +34,10 @@ class Fitting(NamedTuple):
 def fit_prompts(
     lm: LanguageModel, template: Template, asked: Sequence[Item], prompts: Sequence[Sequence[str]]
 ) -> Fitting:
-    """What the model sees of prompts, each of which is given in its parts: the examples, and the item.
+    """Compute what the model sees of prompts, each given as its parts: the examples, then the item.
 
-    It is what stands before the first token of an answer, as scorer and generator read it; where answers are to be
-    chosen from, the one that leaves the prompt least room counts.
+    This is the text before the first token of an answer, as scorer and generator read it. If there are answers to
+    choose from, the one that leaves the least room for the prompt counts.
     """
     tokenizer, window = lm.text_tokenizer, lm.writer.model.window
     before = len(lm.writer.frame.row()["tokens"])
@@ -59,11 +59,11 @@ def fit_prompts(
 
 
 def tokens_seen(length: int, full: int, window: int, *, before: int = 1) -> int:
-    """Tokens of a prompt of `length` that are read before what follows it, in a text of `full` tokens.
+    """Number of prompt tokens in the window when the answer begins: `length` in the prompt, `full` in the whole text.
 
-    `before` tokens stand before the text: the boundary, or nothing. So token i is read at place i + before.
+    `before` tokens precede the text: the boundary, or nothing. So token i is read at position i + before.
     """
-    place = length + before - 1  # of the last token that is read before what follows
+    place = length + before - 1  # of the last token before the answer
     for each in windows(full + before - 1, window):
         if each.start + each.first <= place < each.start + each.length:
             return place - each.start + 1 - (before if each.start == 0 else 0)

@@ -1,4 +1,4 @@
-"""Items of a task: from labelled examples, from pairs of texts, or made from plain text."""
+"""Items of a task, from labelled examples, from pairs of texts, or made from plain text."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from lmlab.data.readers.labelled import read_labelled
 from lmlab.prompting.templates import Template
 
 PASSAGE = 30
-"""Words of a passage that is made from plain text, at least."""
+"""Minimum words of a passage made from plain text."""
 CHOICES = 5
 """Words to choose from in a cloze."""
 
 
 class Item(NamedTuple):
-    """Something to answer."""
+    """One question to the model, with its correct answer."""
 
     fields: dict[str, str]
-    candidates: tuple[str, ...]  # to choose from; none where the answer is to be written
-    answer: Any  # the number of the right one; or the texts that are right
-    example: Example | None = None  # where it comes from, for a fine-tuned run
+    candidates: tuple[str, ...]  # to choose from; empty if the model writes the answer
+    answer: Any  # the number of the correct candidate, or the correct texts
+    example: Example | None = None  # its source, for fine-tuned runs
 
     @property
     def content(self) -> tuple[str, ...]:
-        """What makes two items the same, whatever their answer; the amount of white space does not count."""
+        """The texts of the item without its answer, with white space normalised: equal for equal items."""
         choices = self.example.choices if self.example is not None else ()
         return tuple(" ".join(text.split()) for text in (self.fields["a"], self.fields["b"], *choices))
 
     @property
     def shown(self) -> str:
-        """The right answer, as an example shows it."""
+        """The correct answer, as shown in an example."""
         return str(self.candidates[self.answer] if self.candidates else self.answer[0])
 
 
 class Items(NamedTuple):
-    """Items to be answered, and those that examples are drawn from."""
+    """Items to answer, and the pool from which examples are sampled."""
 
     asked: list[Item]
     pool: list[Item]
 
 
 def read_items(template: Template, data: str | Path, *, test: str | Path | None = None, seed: int = 0) -> Items:
-    """The items of a file. Where nothing is held out, those to be answered are examples to each other, too."""
+    """Read the items of a file. Without held-out items, the items to answer are also the pool of examples."""
     path = Path(data).expanduser()
     if template.reads == "examples":
         return _from_examples(template, path, test)
@@ -82,8 +82,8 @@ def _item(template: Template, example: Example, names: Sequence[str]) -> Item:
     a = " ".join(example.a) if isinstance(example.a, tuple) else example.a
     fields = {"a": a, "b": example.b or ""}
     if template.kind == "write":
-        told = example.label if isinstance(example.label, tuple) else (str(example.label),)
-        right = tuple(each.text if isinstance(each, Answer) else str(each) for each in told)
+        labels = example.label if isinstance(example.label, tuple) else (str(example.label),)
+        right = tuple(each.text if isinstance(each, Answer) else str(each) for each in labels)
         return Item(fields, (), right or ("",), example)
     if example.choices:
         return Item(fields, example.choices, int(example.label), example)
@@ -91,7 +91,9 @@ def _item(template: Template, example: Example, names: Sequence[str]) -> Item:
         raise ValueError("the answers to choose from are classes or choices; these examples have none of them")
     words = tuple(map(template.word_for, names))
     if len(set(words)) < len(words):
-        raise ValueError(f"the labels {', '.join(names)} have not a word each ({', '.join(words)}); mend [labels]")
+        raise ValueError(
+            f"the labels {', '.join(names)} need different words, but have {', '.join(words)}; correct [labels]"
+        )
     return Item(fields, words, names.index(example.label), example)
 
 
@@ -103,7 +105,7 @@ def _pair(line: str, number: int, path: Path) -> Item:
 
 
 def _last_words(texts: Iterable[str], dice: random.Random) -> list[Item]:
-    """Passages without their last word, as LAMBADA's (Paperno et al. 2016)."""
+    """Passages without their last word, as in LAMBADA (Paperno et al. 2016)."""
     found = []
     for text in texts:
         if (cut := re.fullmatch(r"(?s)(.*\S)\s+(\w[\w'’-]*)[^\w\s]*\s*", text)) is not None:
@@ -112,7 +114,7 @@ def _last_words(texts: Iterable[str], dice: random.Random) -> list[Item]:
 
 
 def _clozes(texts: Iterable[str], dice: random.Random) -> list[Item]:
-    """Passages with a word missing from the last sentence, among others of the same text (Hill et al. 2016)."""
+    """Passages with a word removed, and other words of the same text to choose from (Hill et al. 2016)."""
     passages = [text for text in texts if len(text.split()) >= 8]
     counts = Counter(word for text in passages for word in re.findall(r"\b[^\W\d_]{4,}\b", text))
     ranked = [word for word, _ in counts.most_common()]
@@ -122,14 +124,16 @@ def _clozes(texts: Iterable[str], dice: random.Random) -> list[Item]:
         words = [each for each in re.finditer(r"\b[^\W\d_]{4,}\b", text) if each.start() > len(text) // 2]
         if not words:
             continue
-        gone = dice.choice(words)
-        near = [word for word in ranked[max(0, place[gone[0]] - 20) : place[gone[0]] + 21] if word != gone[0]]
+        removed = dice.choice(words)
+        near = [word for word in ranked[max(0, place[removed[0]] - 20) : place[removed[0]] + 21] if word != removed[0]]
         if len(near) < CHOICES - 1:
             continue
-        choices = [gone[0], *dice.sample(near, CHOICES - 1)]
+        choices = [removed[0], *dice.sample(near, CHOICES - 1)]
         dice.shuffle(choices)
-        before, after = text[: gone.start()].rstrip(), text[gone.end() :]
-        found.append(Item({"a": before, "b": ""}, tuple(f"{word}{after}" for word in choices), choices.index(gone[0])))
+        before, after = text[: removed.start()].rstrip(), text[removed.end() :]
+        found.append(
+            Item({"a": before, "b": ""}, tuple(f"{word}{after}" for word in choices), choices.index(removed[0]))
+        )
     return found
 
 

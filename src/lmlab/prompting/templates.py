@@ -1,4 +1,4 @@
-"""How a task is put as a text to be continued: a TOML file."""
+"""Prompt templates: a TOML file says how a task becomes a text to continue."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ FIELDS = ("a", "b")
 
 
 class Template(Config):
-    """A task as a text: what stands before an answer, what the answers are, and how they are told apart."""
+    """A task as a text: the prompt, the answers, and how answers are compared."""
 
     kind: Literal["choose", "write"] = Field(
-        description="choose: the answer of which the model is surest; write: what it writes is compared"
+        description="choose: take the most probable answer; write: compare the text that the model writes"
     )
     reads: Literal["examples", "text", "pairs"] = Field(
         "examples", description="labelled examples; plain text, from which items are made; or lines with a tab"
     )
-    makes: Literal["", "last word", "cloze"] = Field("", description="what is made of plain text")
-    prompt: str = Field(min_length=1, description="what stands before the answer; {a} and {b} are the texts")
+    makes: Literal["", "last word", "cloze"] = Field("", description="items to make from plain text")
+    prompt: str = Field(min_length=1, description="text before the answer; {a} and {b} are the texts")
     answer: str = Field(" {answer}", description="the answer as it follows the prompt, with the space before it")
-    separator: str = Field("\n\n", description="what stands between an example and the next")
+    separator: str = Field("\n\n", description="text between examples")
     labels: dict[str, str] = Field(default={}, description="the word for each label of the data")
     normalise: Normalise = Field(
         "prior",
         description="sum: log P(answer); length: per token; prior: less log P(answer) after `prior` alone",
     )
-    prior: str = Field("", description="a prompt that says nothing but what kind of answer comes")
-    tokens: int = Field(16, ge=1, le=1024, description="tokens of an answer that is written, at most")
+    prior: str = Field("", description="a prompt without the item, for the answer's prior")
+    tokens: int = Field(16, ge=1, le=1024, description="maximum tokens of a written answer")
     stop: list[str] = Field(default=["\n"], description="strings before which an answer ends")
-    first_word: bool = Field(False, description="only the first word of what is written counts")
-    bleu: bool = Field(False, description="also tell the BLEU of what is written")
+    first_word: bool = Field(False, description="use only the first word that the model writes")
+    bleu: bool = Field(False, description="also compute BLEU")
 
     @field_validator("prompt", "prior")
     @classmethod
@@ -53,7 +53,7 @@ class Template(Config):
     @model_validator(mode="after")
     def _consistent(self) -> Template:
         if "{answer}" not in self.answer:
-            raise ValueError("answer must say where the answer stands: {answer}")
+            raise ValueError("answer must contain {answer}")
         if (self.reads == "text") != bool(self.makes):
             raise ValueError('makes = "last word" or "cloze" goes with reads = "text"')
         return self
@@ -63,7 +63,7 @@ class Template(Config):
         return self.prompt.format(**{name: fields.get(name, "") for name in FIELDS})
 
     def answers(self, answer: str) -> str:
-        """An answer as it follows a prompt."""
+        """An answer as text after a prompt."""
         return self.answer.replace("{answer}", answer)
 
     def word_for(self, label: str) -> str:
@@ -76,7 +76,7 @@ BUILTIN = {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
 
 
 def find_template(name: str) -> Template:
-    """A built-in template by its name, or that of a TOML file."""
+    """Find a built-in template by name, or read one from a TOML file."""
     if name in BUILTIN:
         return build(Template, read_toml(BUILTIN[name]), where=name)
     path = Path(name).expanduser()
