@@ -7,7 +7,7 @@ Nothing heavy is imported before it is used.
 from __future__ import annotations
 
 TYPE_CHECKING = False  # typing is slow to import, and nobody catches Ctrl-C before `main`
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 __all__ = ["LanguageModel", "compare", "finetune", "load", "train"]
 
 if TYPE_CHECKING:

@@ -171,10 +171,15 @@ def test_countries_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "amount"), [("300B", 3e11), ("5M", 5e6), ("1e9", 1e9), ("20_000", 2e4), ("2.5Gtokens", 2.5e9)]
+    ("written", "amount"), [("300B", 3e11), ("5Mtokens", 5e6), ("1e9", 1e9), ("20_000", 2e4), ("2.5Gtokens", 2.5e9)]
 )
 def test_counts_are_read(written: str, amount: float) -> None:
     assert parse_count(written) == amount
+
+
+def test_a_bare_m_could_be_minutes() -> None:
+    with pytest.raises(ValueError, match="M could be millions or minutes; write 5Mtokens"):
+        parse_count("5M")
 
 
 @pytest.mark.parametrize("written", ["", "-5M", "0", "many", "5 parsecs", "1e999"])

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 import lmlab
 import lmlab.studio.run_store
 from lmlab.serve.engine import ClosedError
+from lmlab.serve.errors import NotANumberError
 from lmlab.serve.served import Limits, serve_run
 from lmlab.studio.app import make_app
 from lmlab.studio.run_store import RunStore
@@ -215,5 +216,7 @@ def test_weights_that_are_not_numbers_are_named(studio_runs: Path, tmp_path: Pat
     weights = tmp_path / "nan" / "model.safetensors"
     save_file({name: tensor.fill_(float("nan")) for name, tensor in load_file(weights).items()}, weights)
     (tmp_path / "nan" / "manifest.json").unlink()
-    with pytest.raises(ValueError, match="nan cannot be used: its weights are not numbers"):
+    with pytest.raises(NotANumberError, match="the weights of nan are not numbers"):
         RunStore(tmp_path).open("nan")
+    with pytest.raises(ValueError, match="its weights are not numbers"):
+        lmlab.load(tmp_path / "nan")

@@ -82,6 +82,8 @@ def evaluate(
         )
         return
     if data is not None or columns is not None or others or drop_bad_labels:
+        if not run.is_dir():
+            raise ValueError(f"{run} does not exist; give the folder of a fine-tuned run")
         raise ValueError(f"{run} has not learnt a task: lmlab finetune {run} DATA -o NEW; translators take --source")
     from lmlab.cli.console import progress_bar
     from lmlab.language_model import load

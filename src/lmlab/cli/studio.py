@@ -26,7 +26,7 @@ def studio(
         list[Path] | None, typer.Option(help="Folder whose held-out texts may be read; repeatable.")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="Token required to start training, in a file. (default: LMLAB_TOKEN)")
+        Path | None, typer.Option(help="File with the token that clients must send. (default: LMLAB_TOKEN)")
     ] = None,
     token: Token = None,
     no_token: Annotated[bool, typer.Option("--no-token", help="Allow every user of this machine.")] = False,

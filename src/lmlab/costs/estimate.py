@@ -268,12 +268,17 @@ def _check(name: str, value: float | None, *, above: float, to: float = math.inf
 
 
 def parse_count(text: str) -> float:
-    """Read a number of tokens: `300B`, `5M`, `1e9`, `20_000` or `2.5Gtokens`."""
+    """Read a number of tokens: `300B`, `5Mtokens`, `1e9`, `20_000` or `2.5Gtokens`.
+
+    A bare M is refused: a budget of `5M` could be minutes.
+    """
     match = re.fullmatch(r"\s*([0-9][0-9_,]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?)\s*([kKMGBT]?)\s*(?:tokens?)?\s*", text)
+    if match and match[2] == "M" and "token" not in text:
+        raise ValueError(f"tokens {text!r}: M could be millions or minutes; write {match[1]}Mtokens")
     factor = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
     amount = float(match[1].replace(",", "").replace("_", "")) * factor[match[2]] if match else 0.0
     if not 0 < amount < math.inf:
-        raise ValueError(f"tokens {text!r}: give a number above zero, such as 5M, 300B or 1e9")
+        raise ValueError(f"tokens {text!r}: give a number above zero, such as 5Mtokens, 300B or 1e9")
     return amount
 
 

@@ -57,18 +57,6 @@ class TokenModelConfig(ModelConfig):
 
     vocabulary: int = Field(ge=2, description="vocabulary size; set by the tokenizer")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _upgrade(cls, values: Any) -> Any:
-        return cls.upgrade(values) if isinstance(values, Mapping) else values
-
-    @classmethod
-    def upgrade(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings by today's names; where both names are given, the new one counts."""
-        old = {name: new for name, new in cls.RENAMED.items() if name in values and new in cls.model_fields}
-        known = {new: values[name] for name, new in old.items()}
-        return known | {name: value for name, value in values.items() if name not in old}
-
     @classmethod
     def from_corpus(cls, corpus: Any) -> dict[str, Any]:
         """The sizes of the vocabularies; and the boundary, if the model asks for it."""

@@ -91,6 +91,20 @@ def check_fit(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor], *, 
         raise ValueError(f"{source} does not fit {into}: {'; '.join(problems)}")
 
 
+class NotFiniteWeightsError(ValueError):
+    """The weights of a run are NaN or infinite."""
+
+
+def check_finite_weights(model: nn.Module, *, source: Path) -> None:
+    """A `NotFiniteWeightsError` where a weight is NaN or infinite."""
+    for name, weights in model.named_parameters():
+        if not bool(weights.detach().float().sum().isfinite()) and not bool(weights.isfinite().all()):
+            raise NotFiniteWeightsError(
+                f"{source} cannot be used: its weights are not numbers ({name} has NaN or infinity); train again, or "
+                "resume it from an earlier checkpoint"
+            )
+
+
 def with_new_names(tensors: Mapping[str, Tensor], kind: type) -> dict[str, Tensor]:
     """Tensors by the names that they have today; RENAMED of a model maps old names to new ones."""
     renamed: Mapping[str, str] = getattr(kind, "RENAMED", {})
@@ -182,6 +196,7 @@ def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
         check_fit(expected, with_new_names(tensors, cls), source=run / MODEL, into="the model in config.json")
         network = cls(config)
         load_weights(network, tensors, source=run / MODEL)
+        check_finite_weights(network, source=run / MODEL)
         model = network.eval()
     else:
         model = cls.from_tensors(config, tensors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -175,6 +176,8 @@ def resume(
         check_fixed_settings(path, record, recipe)
         corpus = world.first(lambda: reopen_corpus(record, path, reporter, prepare=prepare))
         begun = any((path / name).exists() for name in ("last", "last.new", "previous"))
+        if not begun:
+            warnings.warn(f"{path} has no checkpoint yet: it starts from the beginning", stacklevel=2)
         if not begun and record.origin_differs(recipe.origin):
             raise ValueError(f"{path} was to start from the weights of {recipe.origin}, which have changed; start anew")
         config = model_config(recipe, corpus)

@@ -22,7 +22,7 @@ from lmlab.models import LINEAGE
 from lmlab.progress import check_cancelled
 from lmlab.runs.run_files import LOCK
 from lmlab.runs.upgrade import upgrade_task
-from lmlab.serve.errors import log_error
+from lmlab.serve.errors import NotANumberError, log_error
 from lmlab.studio.run_files import UnreadableError, check_files, is_inside, is_number, read, read_strictly, read_tail
 
 if TYPE_CHECKING:
@@ -174,9 +174,12 @@ class RunStore:
     def _load(self, path: Path) -> LanguageModel:
         """Load the model of a run; errors name files by their path in the folder."""
         from lmlab.language_model import load
+        from lmlab.runs.model_files import NotFiniteWeightsError
 
         try:
-            model = load(path)
+            return load(path)
+        except NotFiniteWeightsError as error:
+            raise NotANumberError(path.name, "weights") from error
         except ValueError as error:
             raise ValueError(str(error).replace(f"{self.folder}{os.sep}", "")) from None
         except ODD as error:
@@ -184,12 +187,6 @@ class RunStore:
             raise UnreadableError(
                 f"{path.name} cannot be loaded: its files are damaged ({type(error).__name__})"
             ) from None
-        if not _has_finite_weights(model.model):
-            raise UnreadableError(
-                f"{path.name} cannot be used: its weights are not numbers (NaN or infinite); resume it from an earlier "
-                "checkpoint, or train it again"
-            )
-        return model
 
     def _keep(self, name: str, opened: _Opened) -> list[tuple[str, _Opened]]:
         """Mark a model as the last used; returns those that leave the memory."""
@@ -201,15 +198,6 @@ class RunStore:
             while len(self._opened) > MOST_OPEN:
                 gone.append(self._opened.popitem(last=False))
         return gone
-
-
-def _has_finite_weights(model: object) -> bool:
-    """Whether all weights of a network are numbers; counts of an n-gram may be infinite."""
-    import torch
-
-    if not isinstance(model, torch.nn.Module):
-        return True
-    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
 
 
 def _stamp(path: Path) -> tuple[int, int]:

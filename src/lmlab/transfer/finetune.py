@@ -17,6 +17,7 @@ from lmlab.data.corpora.checking import Check, check
 from lmlab.data.corpora.example_splits import FEWEST_TO_SELECT, SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.readers.text import is_pipe
+from lmlab.messages import suggest_keywords
 from lmlab.runs.jobs import Reporter, Silent
 from lmlab.runs.model_files import load_tokenizer
 from lmlab.runs.run_files import (
@@ -75,6 +76,7 @@ class Finetuned(NamedTuple):
     trained: bool = True  # False where all was finished before
 
 
+@suggest_keywords
 def finetune(
     run: str | Path,
     examples: str | Path,
