@@ -183,9 +183,9 @@ def test_a_pooler_that_tags_do_not_need_is_kept(tmp_path: Path) -> None:
     [
         ("bert", "BertForSequenceClassification", {"problem_type": "multi_label_classification"}, "problem_type"),
         ("bert", "BertForSequenceClassification", {"problem_type": "regression"}, "'regression' with one"),
-        ("bert", "BertForSequenceClassification", {"id2label": {"0": "a", "1": "a"}}, "a label of its own"),
+        ("bert", "BertForSequenceClassification", {"id2label": {"0": "a", "1": "a"}}, "a different label"),
         ("bert", "BertForSequenceClassification", {"id2label": {"0": "a", "7": "b"}}, "numbers from 0 to 1"),
-        ("bert", "BertForSequenceClassification", {"id2label": ["a", "b"]}, "id2label is no table"),
+        ("bert", "BertForSequenceClassification", {"id2label": ["a", "b"]}, "id2label is not a table"),
         ("bert", "BertForTokenClassification", {"id2label": {"0": "a"}}, "classifier.weight is [2, "),
         ("electra", "ElectraForMultipleChoice", {"summary_type": "mean"}, "summary_type = 'mean' is not supported"),
         ("electra", "ElectraForMultipleChoice", {"summary_use_proj": False}, "summary_use_proj = False"),

@@ -1,6 +1,6 @@
-"""The chat template of a Hugging Face folder, with the names of its special tokens, and one that `transformers` reads.
+"""Import and export the chat template of a Hugging Face folder, with the names of its special tokens.
 
-Templates are kept as they are, and never run here.
+Templates are copied unchanged, and never run here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SETTINGS, NAMES = "tokenizer_config.json", "special_tokens_map.json"
 
 
 def import_chat(folder: Path, run: Path) -> None:
-    """Let a run keep the chat template of a folder, if it has one: in a file of its own, or `tokenizer_config.json`."""
+    """Copy the chat template of a folder, if any, into a run: from its own file or `tokenizer_config.json`."""
     if text := _find_template(folder):
         settings = read_token_settings(folder)
         names = {role: name for role in ROLES if (name := token_name(settings.get(role)))}
@@ -46,7 +46,7 @@ def _find_template(folder: Path) -> str | None:
 
 
 def _choose_default(templates: dict[Any, Any], *, where: Path) -> Any:
-    """The template named `default`; others (for tools) are named in a warning and left out."""
+    """The template named `default`; other templates (for tools) are skipped with a warning."""
     others = ", ".join(str(name) for name in templates if name != "default")
     if others:
         warnings.warn(f"{where}: the chat templates {others} are left out; only default is kept", stacklevel=5)
@@ -54,7 +54,7 @@ def _choose_default(templates: dict[Any, Any], *, where: Path) -> Any:
 
 
 def export_chat(run: Path, folder: Path, tokenizer: Tokenizer) -> None:
-    """Let a folder that was written for `transformers` have the template of a run, with the ends of its texts."""
+    """Write the chat template of a run, with its begin and end tokens, into a folder for `transformers`."""
     if not (run / FILE).is_file():
         return
     chat = ChatTemplate.load(run)
@@ -74,5 +74,5 @@ def _read_table(path: Path) -> dict[str, Any]:
         return {}
     content = read_json(path)
     if not isinstance(content, dict):
-        raise DamagedError(f"{path} is damaged: it is no table of settings")
+        raise DamagedError(f"{path} is damaged: it is not a table of settings")
     return content

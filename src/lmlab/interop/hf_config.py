@@ -1,4 +1,4 @@
-"""Their `config.json` to our settings and back."""
+"""Convert a Hugging Face `config.json` to settings and back."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ COMMON = (
     Only("quantization_config", (None,)),
     Only("auto_map", (None,)),
 )
-"""Options that any model of theirs may have, and that change what it computes; they are not written."""
+"""Options that any Hugging Face model may have and that change its results; they are not written."""
 
 
 def read_settings(family: Family, config: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-    """The settings of ours that their configuration gives."""
+    """The lmlab settings that a configuration gives."""
     values: dict[str, Any] = {**family.assumed, **family.fixed}
     for setting in family.settings:
         value = config.get(setting.theirs, setting.default)
@@ -38,7 +38,7 @@ def read_settings(family: Family, config: Mapping[str, Any], *, where: str) -> d
 
 
 def check_options(family: Family, config: Mapping[str, Any], *, where: str) -> None:
-    """A ValueError names each option that lmlab does not have, with what is allowed."""
+    """Raise a ValueError that names each unsupported option with its allowed values."""
     problems = []
     for option in (*family.options, *_others(family, TIED, *COMMON)):
         value = config.get(option.theirs, option.default)
@@ -46,8 +46,8 @@ def check_options(family: Family, config: Mapping[str, Any], *, where: str) -> N
         if value is NEEDED or value in choices:
             continue
         if option.training:
-            told = f"{option.theirs} = {value!r} is left out, which matters only for training"
-            warnings.warn(f"{where}: {told} (lmlab has {choices[0]!r})", stacklevel=2)
+            message = f"{option.theirs} = {value!r} is left out, which matters only for training"
+            warnings.warn(f"{where}: {message} (lmlab has {choices[0]!r})", stacklevel=2)
         else:
             problems.append(_refuse(option.theirs, value, choices))
     if problems:
@@ -55,7 +55,7 @@ def check_options(family: Family, config: Mapping[str, Any], *, where: str) -> N
 
 
 def write_settings(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Their configuration of a model with our settings; a ValueError names what it cannot say."""
+    """The Hugging Face configuration for lmlab settings; a ValueError names what it cannot express."""
     for name, value in family.fixed.items():
         if values[name] != value:
             raise ValueError(_unsayable(family, name, values[name], value))
@@ -75,7 +75,7 @@ def write_settings(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _others(family: Family, *options: Only) -> list[Only]:
-    """Those of the options of all families of which this one says nothing itself, as a setting or as an option."""
+    """The options of all families that this family does not define itself, as a setting or as an option."""
     own = {setting.theirs for setting in family.settings} | {option.theirs for option in family.options}
     return [option for option in options if option.theirs not in own]
 
@@ -83,10 +83,10 @@ def _others(family: Family, *options: Only) -> list[Only]:
 def _compare(setting: Setting, config: Mapping[str, Any], value: Any, *, where: str) -> None:
     others = {name: config[name] for name in setting.also if config.get(name, value) != value}
     if others:
-        told = ", ".join(f"{name} = {other!r}" for name, other in others.items())
+        given = ", ".join(f"{name} = {other!r}" for name, other in others.items())
         warnings.warn(
-            f"{where}: {told} beside {setting.theirs} = {value!r}: lmlab has one setting for them, "
-            f"{setting.ours}, and takes the last one (it matters only for training)",
+            f"{where}: {given} and {setting.theirs} = {value!r}: lmlab has one setting for them, "
+            f"{setting.ours}, and uses the last one (it matters only for training)",
             stacklevel=2,
         )
 
@@ -101,11 +101,11 @@ def _word(setting: Setting, value: Any, family: Family) -> Any:
 
 def _unsayable(family: Family, name: str, value: Any, *allowed: Any) -> str:
     has = " or ".join(repr(choice) for choice in allowed)
-    told = f"{name} = {value!r} cannot be written for transformers: its {family.model_type} has only {name} = {has}"
+    message = f"{name} = {value!r} cannot be written for transformers: its {family.model_type} has only {name} = {has}"
     if not isinstance(allowed[0], str):
-        return told
+        return message
     advice = f", {family.advice[name]}" if name in family.advice else ""
-    return f"{told}; train with --set model.{name}={allowed[0]}{advice}"
+    return f"{message}; train with --set model.{name}={allowed[0]}{advice}"
 
 
 def _refuse(name: str, value: Any, allowed: Iterable[Any]) -> str:

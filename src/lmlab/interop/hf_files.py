@@ -1,4 +1,4 @@
-"""The weights in a Hugging Face folder: one safetensors file, several with an index, or an old PyTorch pickle.
+"""Read the weights of a Hugging Face folder: one safetensors file, several with an index, or an old PyTorch pickle.
 
 A pickle is read by torch's `weights_only` loader, which builds tensors and runs no code.
 """
@@ -30,7 +30,7 @@ CONVERT = (
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of a checkpoint by its name; a ValueError names the file that is missing, damaged or unsafe."""
+    """Read every tensor of a checkpoint by name; a ValueError names a file that is missing, damaged or unsafe."""
     readers: dict[str, Callable[[Path], Mapping[str, Tensor]]] = {SAFE: read_tensors, PICKLE: read_pickle}
     for name, read in readers.items():
         if (folder / name).is_file():
@@ -38,7 +38,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
         if (folder / f"{name}.index.json").is_file():
             return _read_shards(folder, f"{name}.index.json", read)
     found = [f"{name} ({what})" for name, what in OTHERS.items() if (folder / name).is_file()]
-    there = f"; it has {', '.join(found)}, which lmlab does not read" if found else ""
+    there = f"; it has {', '.join(found)}, which lmlab cannot read" if found else ""
     raise ValueError(f"{folder} has no weights: looked for {SAFE} and {PICKLE}, whole or with an index{there}")
 
 
@@ -48,7 +48,7 @@ def write_weights(folder: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read_pickle(path: Path) -> dict[str, Tensor]:
-    """The tensors of a PyTorch pickle, read without running the code that it may hold."""
+    """Read the tensors of a PyTorch pickle without running code from it."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # truncated archives raise a dozen kinds of errors
@@ -58,14 +58,14 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
                 f"{path} is a pickle that holds more than tensors, so that reading it would run its code, "
                 f"which lmlab never does; {CONVERT}"
             ) from None
-        raise ValueError(f"{path} is damaged, or no PyTorch file: {reason}") from None
+        raise ValueError(f"{path} is damaged or not a PyTorch file: {reason}") from None
     if not isinstance(content, Mapping) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
-        raise ValueError(f"{path} holds no plain table of tensors; {CONVERT}")
+        raise ValueError(f"{path} contains no plain table of tensors; {CONVERT}")
     return {str(name): tensor.detach() for name, tensor in content.items()}
 
 
 def _read_shards(folder: Path, index: str, read: Callable[[Path], Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The tensors of several files; each must hold just what the index says."""
+    """Read the tensors of several files; each must contain exactly what the index says."""
     description: Any = read_json(folder / index)
     places = description.get("weight_map") if isinstance(description, dict) else None
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):

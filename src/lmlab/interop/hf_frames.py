@@ -1,7 +1,8 @@
-"""What stands around the texts of a task: our template, and the post-processor of their tokenizer.
+"""Convert frames (the special tokens around texts) to and from the post-processor of a Hugging Face tokenizer.
 
-Their tokenizer is told it twice, for one text and for two; in "cls $A sep" and "cls $A sep $B:1 sep:1" the words are
-our names for special tokens, and the numbers are segments. Ours says both at once: "cls:0 a:0 sep:0 [b:1 sep:1]".
+The post-processor has one template for one text and another for two. In "cls $A sep" and "cls $A sep $B:1 sep:1" the
+words are lmlab's names for special tokens, and the numbers are segments. One frame describes both:
+"cls:0 a:0 sep:0 [b:1 sep:1]".
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Steps = tuple[str, ...]
 
 
 def split_template(template: str, *, segments: bool = True) -> tuple[str, str]:
-    """How their tokenizer is told a template of ours: around one text, and around two."""
+    """Convert a frame to templates of the post-processor: for one text, and for two."""
     slots = parse_template(template)
     letters = {slot.name for slot in slots if slot.is_part}
     if not letters <= {"a", "b"}:
@@ -29,7 +30,7 @@ def split_template(template: str, *, segments: bool = True) -> tuple[str, str]:
             f"the frame {template!r} has the parts {', '.join(sorted(letters))}; transformers has a and b only"
         )
 
-    def tell(parts: str) -> str:
+    def template_for(parts: str) -> str:
         steps = []
         for slot in slots:
             if slot.owner in ("", *parts):
@@ -37,16 +38,16 @@ def split_template(template: str, *, segments: bool = True) -> tuple[str, str]:
                 steps.append(f"{name}:{slot.segment}" if segments and slot.segment else name)
         return " ".join(steps)
 
-    return tell("a"), tell("ab")
+    return template_for("a"), template_for("ab")
 
 
 def read_template(tokenizer: Tokenizer) -> tuple[str, str] | None:
-    """What their tokenizer puts around one text and two, in our names; None where it puts nothing there."""
+    """The templates of the post-processor for one text and two, in lmlab's names; None if there is none."""
     names = {tokenizer.boundary: "boundary"}
     names |= {tokenizer.special(role): role for role in ("cls", "sep") if tokenizer.has_special(role)}
     for each in _processors(tokenizer):
         if each["type"] == "TemplateProcessing":
-            return _tell(each["single"], tokenizer, names), _tell(each["pair"], tokenizer, names)
+            return _format(each["single"], tokenizer, names), _format(each["pair"], tokenizer, names)
         if each["type"] == "BertProcessing":
             return "cls $A sep", "cls $A sep $B:1 sep:1"
         if each["type"] == "RobertaProcessing":
@@ -55,17 +56,17 @@ def read_template(tokenizer: Tokenizer) -> tuple[str, str] | None:
 
 
 def _processors(tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    """The steps of the post-processor, as the file has them."""
+    """The steps of the post-processor, as in the file."""
     processor: dict[str, Any] = json.loads(tokenizer.engine.to_str())["post_processor"] or {"processors": []}
     steps: list[dict[str, Any]] = processor.get("processors", [processor])
     return steps
 
 
 def find_frame(tokenizer: Tokenizer, system: System) -> dict[str, str]:
-    """The frame of a task for which a folder of theirs was trained: what its tokenizer puts around a text.
+    """The frame of a task of an imported model: the special tokens that its tokenizer adds to a text.
 
-    Where the tokenizer says nothing, as in old folders, it is the system's default; but one that reads
-    from left to right is given nothing but the text, as `transformers` does.
+    If the tokenizer has no post-processor, as in old folders, it is the model's default; but models that read from left
+    to right get only the text, as in `transformers`.
     """
     found, own = read_template(tokenizer), dict(system.task.frame)
     if "source" in own:
@@ -76,10 +77,10 @@ def find_frame(tokenizer: Tokenizer, system: System) -> dict[str, str]:
 
 
 def import_frame(tokenizer: Tokenizer, system: System, config: Any, settings: Mapping[str, Any]) -> Frame | None:
-    """What stands around the texts of an imported model, as its tokenizer's files say; None where the default is right.
+    """The frame of an imported model, from its tokenizer's files; None if the default is right.
 
-    `settings` are those of `read_token_settings`. A model that predicts the next token reads what its tokenizer puts
-    before a text: a boundary, or nothing. An encoder-decoder reads a source as its tokenizer frames one text.
+    `settings` are those of `read_token_settings`. A model that predicts the next token reads the token that its
+    tokenizer adds before a text, if any. An encoder-decoder reads a source as its tokenizer frames one text.
     """
     if dict(system.frame) == dict(NEXT_TOKEN):
         before = _puts_before(tokenizer)
@@ -98,7 +99,7 @@ def import_frame(tokenizer: Tokenizer, system: System, config: Any, settings: Ma
 
 
 def _puts_before(tokenizer: Tokenizer) -> int | None:
-    """The token that their tokenizer puts before a text; None where it puts nothing there."""
+    """The token that the tokenizer adds before a text; None if it adds none."""
     before: list[int] = []
     for each in _processors(tokenizer):
         if each["type"] in ("BertProcessing", "RobertaProcessing"):
@@ -113,7 +114,7 @@ def _puts_before(tokenizer: Tokenizer) -> int | None:
 
 
 def _find_opening(tokenizer: Tokenizer, rows: int, settings: Mapping[str, Any]) -> int | None:
-    """The token with which an empty text begins: one that the model was trained with, never a new one."""
+    """The first token of an empty text: one that the model was trained with, never a new one."""
     named = tokenizer.engine.token_to_id(token_name(settings.get("bos_token")))
     numbers = settings.get("bos_token_id", ())
     added = tokenizer.engine.get_added_tokens_decoder()
@@ -123,21 +124,21 @@ def _find_opening(tokenizer: Tokenizer, rows: int, settings: Mapping[str, Any]) 
 
 
 def shift_frame(source: str) -> dict[str, str]:
-    """The frame of an encoder-decoder whose decoder is given the source as well, each token one place later."""
+    """The frame of an encoder-decoder whose decoder reads the source too, shifted by one position."""
     both = split_template(source)
     if any(text.split()[-1].startswith("$") for text in both):
-        raise ValueError(f"{source!r} needs a special token at its end, from whose place a decoder is read")
+        raise ValueError(f"{source!r} needs a special token at its end, where the decoder's vector is read")
     single, pair = (f"start {text.rpartition(' ')[0]}" for text in both)
     return {"source": source, "tokens": join_template(single, pair)}
 
 
 def same_frame(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether two frames put the same around one text and around two."""
+    """Whether two frames add the same tokens around one text and around two."""
     return one.keys() == other.keys() and all(split_template(one[key]) == split_template(other[key]) for key in one)
 
 
-def _tell(steps: list[dict[str, Any]], tokenizer: Tokenizer, names: Mapping[int, str]) -> str:
-    told = []
+def _format(steps: list[dict[str, Any]], tokenizer: Tokenizer, names: Mapping[int, str]) -> str:
+    words = []
     for step in steps:
         ((what, content),) = step.items()
         name = f"${content['id']}"
@@ -146,30 +147,32 @@ def _tell(steps: list[dict[str, Any]], tokenizer: Tokenizer, names: Mapping[int,
             if token is None or token not in names:
                 raise ValueError(f"the tokenizer puts {content['id']} around a text: lmlab has cls, sep and boundary")
             name = names[token]
-        told.append(f"{name}:{content['type_id']}" if content["type_id"] else name)
-    return " ".join(told)
+        words.append(f"{name}:{content['type_id']}" if content["type_id"] else name)
+    return " ".join(words)
 
 
 def join_template(single: str, pair: str) -> str:
-    """Our template of what stands around one text and around two; a ValueError where it cannot say both."""
+    """Combine the templates for one text and two into a frame; a ValueError if no frame describes both."""
     alone, both = tuple(single.split()), tuple(pair.split())
     first, second = _place(both, "$A"), _place(both, "$B")
     before, after = alone[: _place(alone, "$A")], alone[_place(alone, "$A") + 1 :]
     middle, end = both[first + 1 : second], both[second + 1 :]
     steps: Steps
     if both[:first] != before or first > second:
-        raise ValueError(f"{single!r} and {pair!r} begin differently, which a frame of lmlab cannot say")
-    for near in range(len(after), -1, -1):  # what follows one text may stand after the first of two, or after both
+        raise ValueError(f"{single!r} and {pair!r} begin differently, which a frame of lmlab cannot express")
+    for near in range(
+        len(after), -1, -1
+    ):  # tokens after a single text may come after the first of two texts, or after both
         rest = len(end) - (len(after) - near)
         if middle[:near] == after[:near] and rest >= 0 and end[rest:] == after[near:]:
             inner = ("[", *middle[near:], both[second], *end[:rest], "]")
             steps = (*before, both[first], *after[:near], *inner, *after[near:])
             break
     else:
-        raise ValueError(f"{single!r} does not end as {pair!r} does, which a frame of lmlab cannot say")
-    told_apart = any(":" in step for step in steps)
+        raise ValueError(f"{single!r} does not end as {pair!r} does, which a frame of lmlab cannot express")
+    has_segments = any(":" in step for step in steps)
     words = [
-        step if step in "[]" else _word(step) + (f":{step.partition(':')[2] or 0}" if told_apart else "")
+        step if step in "[]" else _word(step) + (f":{step.partition(':')[2] or 0}" if has_segments else "")
         for step in steps
     ]
     return " ".join(words).replace("[ ", "[").replace(" ]", "]")

@@ -1,8 +1,8 @@
-"""The heads of fine-tuned runs as classes of theirs for a task, and back.
+"""Convert the heads of fine-tuned runs to the task classes of `transformers` and back.
 
-A class of theirs has one shape: it reads one vector, has one activation, and says numbers on the scale of the data. A
-head of ours that has another is refused with the options that give one which can be written. Bias and scale are folded
-into the weights; what they were is kept in `lmlab.safetensors`, to have the run back bit by bit.
+A task class has a fixed form: it reads one vector, has one activation, and gives numbers on the scale of the data. A
+head with another form is refused; the error names the options to fine-tune with. Bias and scale are folded into the
+weights; the originals are kept in `lmlab.safetensors`, to restore the run exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lmlab.interop.hf_table import Family, Head
 WEIGHT, BIAS = "label.out.weight", "label.out.bias"
 SPANS = ("start", "end")
 MOST_LABELS = 1_000_000
-"""What their two numbers for an answer are called."""
+"""Names of the two scores of an answer span."""
 OPTIONS = {
     "pool": "--pool {}",
     "activation": "--set objective.activation={}",
@@ -31,26 +31,28 @@ OPTIONS = {
     "layers": "--layers last",
     "frame": "--set 'objective.frame={}'",
 }
-"""How to fine-tune a run whose head has the setting that theirs has."""
+"""The options of `lmlab finetune` for a head that can be exported, by setting."""
 EXACT = 1e-6
-"""How well a bias must be taken up by another tensor, of its own size."""
+"""Relative tolerance for folding a bias into another tensor."""
 
 
 def find_head(family: Family, task: Mapping[str, Any]) -> Head:
-    """The class of theirs for a task of ours; a ValueError says what it has not got, and how to fine-tune without."""
+    """The task class for a head; a ValueError says what it lacks and how to fine-tune without it."""
     kind = task["kind"]
     for head in family.heads:
         if kind in head.tasks:
             break
     else:
         names = ", ".join(head.name for head in family.heads)
-        told = f"it has only {names}" if names else "it has none for tasks that gives the same scores"
-        raise ValueError(f"transformers has no {family.model_type} for {kind}: {told}")
+        known = f"it has only {names}" if names else "it has no task class that gives the same scores"
+        raise ValueError(f"transformers has no {family.model_type} for {kind}: {known}")
     wanted: dict[str, Any] = {"both_orders": False, "crf": False, "method": "full", "layers": "last"}
     if head.pool is not None:
         wanted |= {"pool": head.pool, "activation": head.activation}
     given = {name: task.get(name, value) for name, value in wanted.items()}
-    given["method"] = "mix" if given["method"] == "mix" else "full"  # whichever weights learn, it is the same network
+    given["method"] = (
+        "mix" if given["method"] == "mix" else "full"
+    )  # which weights are trained does not change the network
     given["layers"] = given["layers"] if task.get("method") == "frozen" else "last"
     if head.shifted:
         wanted["frame"] = shift_frame(task["frame"]["source"])
@@ -67,14 +69,14 @@ def find_head(family: Family, task: Mapping[str, Any]) -> Head:
 
 
 def _option(name: str, value: Any) -> str:
-    """How a setting is given to `lmlab finetune`."""
+    """A setting as an option of `lmlab finetune`."""
     if isinstance(value, Mapping):
         value = "{" + ", ".join(f'{key} = "{each}"' for key, each in value.items()) + "}"
     return OPTIONS[name].format("none" if value is None else value)
 
 
 def fold(head: Head, task: Mapping[str, Any], tensors: Mapping[str, Tensor], *, layers: int) -> dict[str, Tensor]:
-    """Those tensors of a run that are others in their class: numbers are on the scale of the data there."""
+    """The tensors of a run that differ in the task class, whose outputs are on the scale of the data."""
     std, mean = float(task.get("std", 1.0)), float(task.get("mean", 0.0))
     weight = tensors[WEIGHT].double() * std
     bias = tensors[BIAS].double() * std if BIAS in tensors else weight.new_zeros(len(weight))
@@ -88,7 +90,7 @@ def fold(head: Head, task: Mapping[str, Any], tensors: Mapping[str, Tensor], *, 
     shift = torch.linalg.pinv(weight) @ bias  # W (h + shift) = W h + b
     if head.absorbs is None or not torch.allclose(weight @ shift, bias, rtol=0, atol=EXACT * float(bias.abs().max())):
         raise ValueError(
-            f"{head.name} has no bias, and that of this head cannot be taken up by another tensor; for a head without "
+            f"{head.name} has no bias, and that of this head cannot be folded into another tensor; for a head without "
             f"one, fine-tune with --set objective.bias=false"
         )
     name = head.absorbs.format(layers - 1)
@@ -98,7 +100,7 @@ def fold(head: Head, task: Mapping[str, Any], tensors: Mapping[str, Tensor], *, 
 def unfold(
     head: Head, task: Mapping[str, Any], tensors: Mapping[str, Tensor], kept: Mapping[str, Tensor], *, layers: int
 ) -> dict[str, Tensor] | None:
-    """The tensors as they were before they were folded; None where theirs have changed since."""
+    """The tensors before folding; None if the exported ones have changed since."""
     used = folded_names(head, layers=layers)
     before = {**tensors, **{name: tensor for name, tensor in kept.items() if name in used}}
     if not task.get("bias", True):
@@ -119,7 +121,7 @@ def recall(
     kept: Mapping[str, Tensor],
     layers: int,
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A task and its tensors as the run had them (`known`, `kept`), where they are still those; else as theirs are."""
+    """A task and its tensors: those of the original run (`known`, `kept`) if unchanged, else those of the folder."""
     if not known or known.get("kind") != task["kind"] or len(describe_labels(known)) != len(describe_labels(task)):
         return dict(task), dict(tensors)
     labels = {"labels": task["labels"]} if "labels" in task else {}
@@ -131,18 +133,18 @@ def recall(
 
 
 def folded_names(head: Head, *, layers: int) -> set[str]:
-    """The tensors of ours that may be others in their class."""
+    """The tensors that may differ in the task class."""
     return {WEIGHT, BIAS, *([head.absorbs.format(layers - 1)] if head.absorbs else [])}
 
 
 def describe_labels(task: Mapping[str, Any]) -> list[str]:
-    """The names of the numbers that a head gives; never LABEL_0."""
+    """The names of a head's outputs; never LABEL_0."""
     names = {"regression": ["score"], "choice": ["choice"], "spans": list(SPANS)}
     return names.get(task["kind"]) or [str(label) for label in task["labels"]]
 
 
 def write_head_config(head: Head, task: Mapping[str, Any]) -> dict[str, Any]:
-    """What a configuration of theirs says of a head."""
+    """The entries of a `config.json` for a head."""
     labels = describe_labels(task)
     config: dict[str, Any] = {
         "id2label": {str(number): label for number, label in enumerate(labels)},
@@ -157,7 +159,7 @@ def write_head_config(head: Head, task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_task(head: Head, config: Mapping[str, Any], *, dropout: float, where: str) -> dict[str, Any]:
-    """The settings of our task, all but its frame, from a configuration of theirs."""
+    """The settings of a task, without its frame, from a `config.json`."""
     labels, kind = read_labels(config, where=where), head.tasks[0]
     problem = config.get("problem_type")
     if kind == "classification":
@@ -179,7 +181,7 @@ def read_task(head: Head, config: Mapping[str, Any], *, dropout: float, where: s
 
 
 def read_labels(config: Mapping[str, Any], *, where: str) -> list[str]:
-    """The names of the classes, in their order; a ValueError where they are no such table."""
+    """The names of the classes in order; a ValueError if the table is damaged."""
     given = config.get("id2label")
     if given is None:
         count = config.get("num_labels") or config.get("_num_labels") or 2
@@ -189,16 +191,14 @@ def read_labels(config: Mapping[str, Any], *, where: str) -> list[str]:
     try:
         table = {int(number): str(label) for number, label in given.items()}
     except (AttributeError, ValueError):
-        raise ValueError(f"{where}: id2label is no table of numbers with their labels") from None
+        raise ValueError(f"{where}: id2label is not a table from numbers to labels") from None
     if sorted(table) != list(range(len(table))) or len(set(table.values())) < len(table):
-        raise ValueError(
-            f"{where}: id2label needs the numbers from 0 to {len(table) - 1}, each with a label of its own"
-        )
+        raise ValueError(f"{where}: id2label needs the numbers from 0 to {len(table) - 1}, each with a different label")
     return [table[number] for number in range(len(table))]
 
 
 def find_scheme(labels: list[str]) -> str | None:
-    """The scheme of tags that mark spans, by their names; None where each stands for itself."""
+    """The span scheme of tags, detected from their names; None for tags of single words."""
     for scheme, letters in (("IOB2", "BI"), ("IOBES", "BIES")):
         if "O" in labels and all(label == "O" or re.fullmatch(f"[{letters}]-.+", label) for label in labels):
             return scheme
@@ -206,7 +206,7 @@ def find_scheme(labels: list[str]) -> str | None:
 
 
 def expected_head(head: Head, task: Mapping[str, Any], *, width: int) -> dict[str, Tensor]:
-    """The tensors that a head has, without their numbers."""
+    """The tensors of a head, without values."""
     outputs = len(describe_labels(task))
     shapes: dict[str, tuple[int, ...]] = {WEIGHT: (outputs, width)}
     if head.bias:

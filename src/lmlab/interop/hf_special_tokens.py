@@ -1,4 +1,4 @@
-"""What the small files of a Hugging Face folder say of its special and added tokens."""
+"""Read special and added tokens from the small files of a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_t
 
 
 def read_token_settings(folder: Path) -> dict[str, Any]:
-    """What the small files of a folder say of its tokens; `bos_token_id` and `eos_token_id` are lists of numbers.
+    """Token settings from the small files of a folder; `bos_token_id` and `eos_token_id` are lists of numbers.
 
-    `add_bos_token` is left out beside a `tokenizer.json`: its post-processor alone decides there, as in `transformers`.
+    If there is a `tokenizer.json`, `add_bos_token` is ignored and its post-processor decides, as in `transformers`.
     """
     settings: dict[str, Any] = {}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
@@ -40,7 +40,7 @@ def _read_table(path: Path) -> dict[str, Any]:
 
 
 def token_name(given: Any) -> str:
-    """A token as their files name it: a text, or a table with its content; "" for anything else."""
+    """The text of a token entry: a string, or a table with `content`; "" for anything else."""
     name = given.get("content") if isinstance(given, dict) else given
     return name if isinstance(name, str) else ""
 
@@ -48,7 +48,7 @@ def token_name(given: Any) -> str:
 def add_tokens(engine: hf.Tokenizer, folder: Path, settings: Mapping[str, Any]) -> None:
     """Add the tokens that other files than `tokenizer.json` name: `added_tokens_decoder`, or `added_tokens.json`.
 
-    They are added in the order of their ids, each only where it then gets the id that its file says.
+    They are added in the order of their ids, each only if it then gets the id of its file.
     """
     decoder, special = settings.get("added_tokens_decoder"), set(special_texts(settings))
     found: dict[int, Any] = {}
@@ -70,7 +70,7 @@ def add_tokens(engine: hf.Tokenizer, folder: Path, settings: Mapping[str, Any]) 
 
 
 def special_texts(settings: Mapping[str, Any]) -> list[str]:
-    """The special tokens that small files name, with and without a role."""
+    """The special tokens listed in the small files, with and without a role."""
     more = [settings.get(name) for name in ("additional_special_tokens", "extra_special_tokens")]
     lists = [list(found.values()) if isinstance(found, dict) else found for found in more]
     several = [each for found in lists if isinstance(found, list) for each in found]

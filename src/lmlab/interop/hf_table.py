@@ -1,6 +1,7 @@
-"""What a table of one Hugging Face family may say: which of their numbers and tensors are which of ours.
+"""The parts of a family's conversion table: which settings and tensors of `transformers` are which of lmlab.
 
-Every row reads in both directions. A name with `{}` stands for one row per layer.
+Every row works in both directions. A name with `{}` means one row per layer. `theirs` is the name in `transformers`,
+`ours` the name in lmlab.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NEEDED = object()
-"""The default of a setting that a configuration must name."""
+"""The default of a setting that a configuration must contain."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A number or word that both configurations hold; `also` are more of theirs for which ours stands.
+    """A number or word that both configurations have; `also` lists further names of theirs for the same setting.
 
-    Where those differ, the first is taken, with a warning: it is for settings of training only.
+    If these differ, the value of `theirs` is used, with a warning; this is for settings of training only.
     """
 
     ours: str
@@ -30,27 +31,27 @@ class Setting:
     also: tuple[str, ...] = ()
     default: Any = NEEDED
     plus: int | str = 0
-    """What theirs has more than ours: a number, or the setting of ours that holds it, which must come before."""
+    """Their value minus ours: a number, or the name of our setting that contains it, which must come before."""
     words: Mapping[Any, Any] | None = None
-    """Their words with ours; of several with the same meaning, the first is written."""
+    """From their words to ours; of several with the same meaning, the first is written."""
     none: Any = None
-    """What ours is where theirs is null."""
+    """Our value if theirs is null."""
     written: Callable[[Mapping[str, Any]], Any] | None = None
-    """How theirs follows from our settings, where it is not just the one."""
+    """Computes their value from our settings, if it depends on several."""
 
 
 @dataclass(frozen=True)
 class Only:
-    """An option of theirs of which lmlab has one choice; any other is refused by name. The first is what we write.
+    """An option of which lmlab supports only some values; others raise an error. The first one is written.
 
-    A function is asked with their whole configuration. A configuration that does not name the option has the first,
-    unless `default` says what `transformers` takes it for.
+    A function gets the whole configuration. The value of a missing option is the first, or `default` if
+    `transformers` has another one.
     """
 
     theirs: str
     allowed: tuple[Any, ...] | Callable[[Mapping[str, Any]], tuple[Any, ...]]
     default: Any = NEEDED
-    training: bool = False  # it matters only for training: a warning will do
+    training: bool = False  # it matters only for training, so other values only warn
 
     def choices(self, config: Mapping[str, Any]) -> tuple[Any, ...]:
         return self.allowed(config) if callable(self.allowed) else self.allowed
@@ -58,7 +59,7 @@ class Only:
 
 @dataclass(frozen=True)
 class Weight:
-    """The tensors that are the same in both, but for a transform."""
+    """Tensors that are the same in both, up to a transform."""
 
     ours: str | tuple[str, ...]
     theirs: str | tuple[str, ...]
@@ -75,7 +76,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Part:
-    """Something that a checkpoint may have or not, told by one of its tensors and kept in a setting of ours."""
+    """An optional part of a checkpoint, detected by one of its tensors and stored in a setting of ours."""
 
     ours: str
     theirs: str | tuple[str, ...]  # any of these
@@ -86,32 +87,32 @@ class Part:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A class of theirs: the settings of ours under which it is written, and whether its names have the prefix."""
+    """A `transformers` class: the settings for which it is written, and whether its tensor names have the prefix."""
 
     name: str
     when: Mapping[str, Any] = field(default_factory=dict)
     prefixed: bool = True
     lacks: Mapping[str, Any] = field(default_factory=dict)
-    """The settings of ours that follow from what a checkpoint of this class has not got, whatever it says."""
+    """Our settings for the parts that checkpoints of this class never have."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """A class of theirs for a task, and which of our heads it has: ours is `label.out`, after `label.dense` or not."""
+    """A `transformers` class for a task, and its head: `label.out`, optionally after `label.dense`."""
 
     name: str
     tasks: tuple[str, ...]
     weights: tuple[Weight, ...]
     pool: str | None = None
-    """Whose vector it reads; None where every place is read."""
+    """The token whose vector it reads; None if it reads every position."""
     activation: str | None = None
     dropout: str | None = "classifier_dropout"
     """Their name for the dropout in the head."""
     absorbs: str | None = None
-    """Of a head without a bias: the tensor of ours, the last that is added to what it reads, that can take one up."""
+    """For a head without a bias: our tensor that is added last to its input, into which a bias can be folded."""
     options: tuple[Only, ...] = ()
     shifted: bool = False
-    """Whether it reads a decoder that is given the text once more, each token one place later."""
+    """Whether it reads a decoder that gets the text again, shifted by one position."""
 
     @property
     def bias(self) -> bool:
@@ -125,7 +126,7 @@ class Head:
 
 
 class Adaptation(Protocol):
-    """What must change in a model of ours before the rows apply, because of its tokenizer."""
+    """A change of the model that its tokenizer requires before the rows apply."""
 
     def write(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int | None) -> Adapted: ...
 
@@ -133,7 +134,7 @@ class Adaptation(Protocol):
 
 
 class Adapted(NamedTuple):
-    """A changed model, and what is needed to undo it (as JSON)."""
+    """The changed model, and the information to undo the change (as JSON)."""
 
     values: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
@@ -142,12 +143,12 @@ class Adapted(NamedTuple):
 
 @dataclass(frozen=True)
 class Family:
-    """One model type of theirs, as one kind of ours."""
+    """The conversion table of one `transformers` model type and one kind of lmlab."""
 
     kind: str
     model_type: str
     prefix: str
-    """What stands before the names of the body where the checkpoint has a head; without a head it may be missing."""
+    """Prefix of the encoder's tensor names in a checkpoint with a head; without a head it may be missing."""
     architectures: tuple[Architecture, ...]
     """The first whose conditions hold is written."""
     settings: tuple[Setting, ...]
@@ -155,43 +156,43 @@ class Family:
     weights: tuple[Weight, ...]
     parts: tuple[Part, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
-    """Tied tensors that a checkpoint may hold a second time, each with the name of the first."""
+    """Tied tensors that a checkpoint may contain twice, each with the name of the first."""
     ignored: tuple[str, ...] = ()
-    """Patterns of tensors that say nothing: masks and position numbers that old versions wrote."""
+    """Patterns of tensors to ignore: masks and position numbers that old versions wrote."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Endings of names that old versions wrote, with today's."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of ours that have one value in this family; others are not written."""
+    """Our settings that must have one value in this family; models with others cannot be exported."""
     advice: Mapping[str, str] = field(default_factory=dict)
-    """What else can be done about one of these that has another value, beside training with the right one."""
+    """Further advice for such a setting with another value, besides training with the right one."""
     assumed: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of ours of which their configuration says nothing."""
+    """Our settings that are missing from their configuration."""
     constants: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of theirs for which ours has nothing; they are written, and not looked at."""
+    """Their settings without a counterpart here; they are written, and ignored when reading."""
     also: tuple[str, ...] = ()
-    """Other kinds of ours that are the same network."""
+    """Other kinds of lmlab that are the same network."""
     specials: tuple[str, ...] = ()
     """The special tokens of its vocabulary files."""
     boundary: str | None = None
-    """The token that stands between documents, where it is not the eos_token of their files."""
+    """The token between documents, if it is not the eos_token of their files."""
     template: tuple[str, ...] = ()
-    """The roles around a text, and then around a pair: what their tokenizer adds by itself."""
+    """The special tokens that their tokenizer adds around one text, and around two."""
     sentencepiece: Mapping[str, bool] | None = None
-    """What its tokenizer does to a text before a SentencePiece model, if that file alone says the rest."""
+    """Text changes before the SentencePiece model, for folders that have only that file."""
     pads: str = "right"
-    """The side on which rows are filled up there; left where the last vector stands for the text."""
+    """The padding side; left if the last vector represents the text."""
     fills_up: bool = False
-    """Whether their model fills up rows by itself, with a token that it must be told: any, for nobody sees it."""
+    """Whether their model pads rows itself and needs a padding token; any token works, since it is masked."""
     adaptation: Adaptation | None = None
-    """What changes with the tokenizer before the rows apply."""
+    """A change that the tokenizer requires before the rows apply."""
     unify: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: config
-    """Their configuration with what versions write in different places in one of them."""
+    """Normalises a configuration whose entries differ between versions."""
     folders: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]]] = lambda values: {"": {}}
-    """The folders, and in each the settings of ours that differ, for a model that is several of theirs."""
+    """For a model that is several of theirs: the folders, and our settings that differ in each."""
     heads: tuple[Head, ...] = ()
     """Its classes for tasks."""
     bare: Mapping[str, Any] = field(default_factory=dict)
-    """The settings of ours for a body without the heads of pre-training, as classes for tasks have it."""
+    """Our settings for an encoder without pre-training heads, as task classes have it."""
 
 
 def linear(ours: str, theirs: str, transform: Transform = SAME) -> tuple[Weight, Weight]:
@@ -204,7 +205,7 @@ def linear(ours: str, theirs: str, transform: Transform = SAME) -> tuple[Weight,
 
 
 def fused(ours: str, *theirs: str) -> tuple[Weight, Weight]:
-    """The two rows of query, key and value, which are one product here and three there."""
+    """The two rows of query, key and value: one product in lmlab, three in `transformers`."""
     each = Fused(*(1 for _ in theirs))
     return (
         Weight(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), each),
@@ -213,7 +214,7 @@ def fused(ours: str, *theirs: str) -> tuple[Weight, Weight]:
 
 
 SENTENCES = ("classification", "regression")
-"""The tasks that are one class of theirs."""
+"""The tasks that share one `transformers` class."""
 
 
 def pooled_head(
@@ -232,7 +233,7 @@ def pooled_head(
 
 
 def placed_heads(prefix: str, *, dropout: str = "classifier_dropout") -> tuple[Head, Head]:
-    """One layer over the vector of every place: tags, and where answers begin and end."""
+    """One layer over the vector of every position: tags, and the begin and end of answers."""
     return (
         Head(f"{prefix}ForTokenClassification", ("tagging",), linear("label.out", "classifier"), dropout=dropout),
         Head(f"{prefix}ForQuestionAnswering", ("spans",), linear("label.out", "qa_outputs"), dropout=None),

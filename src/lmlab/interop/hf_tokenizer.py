@@ -1,4 +1,4 @@
-"""The tokenizer in a Hugging Face folder, and one that `AutoTokenizer` opens."""
+"""Read the tokenizer of a Hugging Face folder, and write one for `AutoTokenizer`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "
 
 
 def read_tokenizer(folder: Path, family: Family) -> Tokenizer:
-    """The tokenizer of a checkpoint: its `tokenizer.json`, or the vocabulary files of older ones."""
+    """Read the tokenizer of a checkpoint from its `tokenizer.json`, or from older vocabulary files."""
     settings = read_token_settings(folder)
     if (folder / "tokenizer.json").is_file():
         engine = read_engine(folder / "tokenizer.json")
@@ -59,7 +59,7 @@ def read_tokenizer(folder: Path, family: Family) -> Tokenizer:
 
 
 def _read_sentencepiece(folder: Path, name: str, family: Family) -> Tokenizer:
-    """The tokenizer of a folder that has a SentencePiece model only, with what stands around its texts."""
+    """The tokenizer of a folder with only a SentencePiece model, with the special tokens around texts."""
     settings, usual = read_token_settings(folder), family.sentencepiece or {}
     engine = load_sentencepiece(
         folder / name,
@@ -81,10 +81,10 @@ def _read_sentencepiece(folder: Path, name: str, family: Family) -> Tokenizer:
 
 
 def _with_boundary(engine: hf.Tokenizer, settings: Mapping[str, Any], family: Family) -> Tokenizer:
-    """The tokenizer as `transformers` uses it: it reads special tokens, and a text ends as their files say.
+    """The tokenizer as `transformers` uses it: with special tokens, and with the end of text that its files define.
 
-    The boundary is that of the family; the token with which the model ends a text, if it is special; the eos_token; one
-    of the usual names; or whatever else their files name. GPT's is no special token, and gets our name for it.
+    The boundary is, in this order: that of the family; the token with which the model ends a text, if special; the
+    eos_token; one of the usual names; any other that the files name. GPT's is not special, and gets lmlab's name.
     """
     content, vocabulary = json.loads(engine.to_str()), engine.get_vocab()
     own = content["model"]["vocab"]
@@ -101,7 +101,7 @@ def _with_boundary(engine: hf.Tokenizer, settings: Mapping[str, Any], family: Fa
 
 
 def _rename_boundary(engine: hf.Tokenizer, name: str) -> Tokenizer:
-    """The tokenizer in which a token of the vocabulary is the boundary, and has our name for it."""
+    """The tokenizer with a token of the vocabulary renamed to lmlab's boundary."""
     engine.add_special_tokens([BOUNDARY])
     content = json.loads(engine.to_str())
     for token in content["added_tokens"]:
@@ -119,10 +119,10 @@ def write_tokenizer(
     frame: tuple[str, str] | None = None,
     opening: int | None = None,
 ) -> dict[str, Any]:
-    """Write the files that `AutoTokenizer` reads; give what was changed in `tokenizer.json`, to undo it.
+    """Write the files that `AutoTokenizer` reads; return the changes to `tokenizer.json`, to undo them.
 
-    Only tokens that are special in the file are named, because `transformers` makes special what is named. A `frame`
-    goes before what the family, or the tokenizer itself, puts around a text. `opening` begins texts, if it is not the
+    Only tokens that are special in the file are named, because `transformers` makes every named token special. A
+    `frame` overrides the special tokens of the family or the tokenizer. `opening` begins texts, if it is not the
     boundary.
     """
     content = json.loads(tokenizer.engine.to_str())
@@ -150,7 +150,7 @@ def write_tokenizer(
 
 
 def recall_tokenizer(tokenizer: Tokenizer, ours: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer of a run that was exported, from its folder and what we wrote beside it."""
+    """Restore the tokenizer of an exported run from its folder and `lmlab.json`."""
     content = {**json.loads(tokenizer.engine.to_str()), **ours.get("tokenizer", {})}
     options = check_options(ours.get("tokenizer_options", {}), where="tokenizer_options in lmlab.json")
     return Tokenizer(hf.Tokenizer.from_str(json.dumps(content)), **options)
@@ -185,7 +185,7 @@ def find_role(tokenizer: Tokenizer, name: str) -> int | None:
 
 
 def _template(tokenizer: Tokenizer, template: tuple[str, ...]) -> dict[str, Any] | None:
-    """What `transformers` puts around a text, as a model was trained; None where tokens are missing."""
+    """The post-processor with which the model was trained; None if tokens are missing."""
     roles = {step.partition(":")[0] for text in template for step in text.split() if step[0] != "$"}
     ids: dict[str, Any] = {role: find_role(tokenizer, role) for role in sorted(roles)}
     if not roles or None in ids.values():
@@ -201,11 +201,11 @@ def _template(tokenizer: Tokenizer, template: tuple[str, ...]) -> dict[str, Any]
 
 
 def _specials(settings: Mapping[str, Any], engine: hf.Tokenizer, usual: Iterable[str]) -> list[hf.AddedToken]:
-    """The special tokens of a vocabulary that are not yet marked: those that files name, and the usual ones."""
+    """The special tokens of a vocabulary that are not marked yet: those named in files, and the usual ones."""
     marked = {token.content for token in engine.get_added_tokens_decoder().values() if token.special}
     texts = {*special_texts(settings), *usual} - marked
     vocabulary = engine.get_vocab()
-    spaced = {"<mask>"}  # the space before RoBERTa's blank belongs to it
+    spaced = {"<mask>"}  # RoBERTa's mask includes the space before it
     return [
         hf.AddedToken(text, lstrip=text in spaced, special=True, normalized=False)
         for text in sorted(texts, key=lambda text: vocabulary.get(text, 0))

@@ -1,4 +1,4 @@
-"""How tensors of theirs become ours: each `write` undoes its `read` bit by bit."""
+"""Transforms between tensors of `transformers` and lmlab: each `write` exactly reverses its `read`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class Transform(Protocol):
-    """How the tensors of one row change."""
+    """The transform of one row's tensors."""
 
     def read(self, theirs: Sequence[Tensor]) -> list[Tensor]: ...
 
@@ -29,7 +29,7 @@ class Same:
 
 
 class Transposed:
-    """Their `Conv1D` keeps a matrix as [in, out], ours is [out, in]."""
+    """Their `Conv1D` stores a matrix as [in, out], ours is [out, in]."""
 
     def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
         return [tensor.mT for tensor in theirs]
@@ -38,7 +38,7 @@ class Transposed:
 
 
 class Fused:
-    """Their matrices stand below one another in one of ours: query, key and value in a single product."""
+    """Our matrix is the concatenation of theirs: query, key and value in a single product."""
 
     def __init__(self, *shares: int) -> None:
         self.shares = shares or (1, 1, 1)
@@ -51,7 +51,7 @@ class Fused:
 
 
 class Divided(Fused):
-    """One of their matrices is cut, in these shares, into several of ours."""
+    """One of their matrices is split, in these fractions, into several of ours."""
 
     def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
         return _cut(theirs[0], self.shares)
@@ -61,9 +61,9 @@ class Divided(Fused):
 
 
 class Offset:
-    """Their table of positions begins with rows that no token of a text uses; ours has not got them.
+    """Their position table begins with rows that no token of a text uses; ours omits them.
 
-    What stood in them is lost on reading, and zero on writing: they only ever meet padding, which nothing attends to.
+    They are dropped on reading and zero on writing: only padding uses them, and nothing attends to it.
     """
 
     def __init__(self, rows: int) -> None:
@@ -77,7 +77,7 @@ class Offset:
 
 
 class Squeezed:
-    """Their tensor has more axes of length 1 at one place: one, or as many as are said."""
+    """Their tensor has additional axes of length 1 at one position."""
 
     def __init__(self, axis: int, *, axes: int = 1) -> None:
         self.axis, self.axes = axis, axes
@@ -90,9 +90,9 @@ class Squeezed:
 
 
 class PerHead:
-    """Their matrices into and out of attention are [D, H, d]: a bias [H, d], then those of q, k, v, W_R and Wᴼ.
+    """Their attention matrices are [D, H, d]: a bias [H, d], then those of q, k, v, W_R and Wᴼ.
 
-    Ours: the bias, and the matrices [D, D] of q, of k and v in one, of W_R, whose waves alternate, and Wᴼ.
+    Ours: the bias, and the matrices [D, D] of q, of k and v together, of W_R (sines and cosines alternate), and Wᴼ.
     """
 
     def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
@@ -107,7 +107,7 @@ class PerHead:
 
 
 class WithZeros:
-    """Beside their matrix stands a bias that nothing uses; it is zero on writing."""
+    """They have an unused bias next to the matrix; it is zero on writing."""
 
     def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
         return [theirs[0]]
@@ -117,7 +117,7 @@ class WithZeros:
 
 
 class SineCosineOrder:
-    """Their sine waves come as all sines, then all cosines; ours alternate: the columns of W_R change places."""
+    """Their position encodings are all sines, then all cosines; ours alternate, so the columns of W_R are permuted."""
 
     def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
         return [tensor.view(len(tensor), 2, -1).mT.flatten(1) for tensor in theirs]

@@ -1,4 +1,4 @@
-"""Their tensors to ours and back, by the rows of a family's table; every name that fits no row is reported."""
+"""Convert tensors of `transformers` to lmlab and back by a family's table; names without a row are reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 def rows(family: Family, names: Iterable[str]) -> Iterator[Row]:
-    """The rows of a model with these names of ours, one for each layer where the table has `{}`."""
+    """The rows for a model with these tensor names, one per layer for names with `{}`."""
     known = list(names)
     for weight in family.weights:
         pattern = re.compile(re.escape(weight.our_names[0]).replace(r"\{\}", r"(\d+)"))
@@ -39,9 +39,9 @@ def rows(family: Family, names: Iterable[str]) -> Iterator[Row]:
 
 
 def their_names(family: Family, names: Iterable[str]) -> dict[str, str]:
-    """The names in a checkpoint by the names that the table has for them.
+    """The names in a checkpoint by their names in the table.
 
-    Old versions named some tensors otherwise; and a model that was saved without a head has no prefix.
+    Old versions used other names for some tensors, and a model saved without a head has no prefix.
     """
     given = {_today(family, name): name for name in names}
     if any(name.startswith(family.prefix) for name in given):
@@ -57,7 +57,7 @@ def their_names(family: Family, names: Iterable[str]) -> dict[str, str]:
 def read(
     family: Family, tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, where: str
 ) -> dict[str, Tensor]:
-    """The tensors of ours from theirs; a ValueError lists all that is missing, unexpected or of the wrong shape."""
+    """Convert tensors from `transformers`; a ValueError lists missing, unexpected and misshapen ones."""
     names = their_names(family, tensors)
     used: set[str] = set()
     found: dict[str, Tensor] = {}
@@ -93,7 +93,7 @@ def read(
 
 
 def write(family: Family, tensors: Mapping[str, Tensor], *, prefixed: bool) -> dict[str, Tensor]:
-    """Their tensors from ours, tied ones once."""
+    """Convert tensors to `transformers`, tied ones once."""
     result: dict[str, Tensor] = {}
     used: set[str] = set()
     for row in rows(family, tensors):
@@ -101,7 +101,7 @@ def write(family: Family, tensors: Mapping[str, Tensor], *, prefixed: bool) -> d
         result |= zip(row.theirs, row.transform.write([tensors[name] for name in row.ours]), strict=True)
     lost = sorted(tensors.keys() - used)
     assert not lost, f"the table of {family.model_type} has no row for {lost}"
-    # the transforms give views; a checkpoint has each tensor by itself
+    # transforms return views; a checkpoint needs independent tensors
     return {
         name if prefixed else name.removeprefix(family.prefix): tensor.clone(memory_format=torch.contiguous_format)
         for name, tensor in result.items()
@@ -138,7 +138,7 @@ def _check_copies(family: Family, tensors: Mapping[str, Tensor], unread: set[str
 
 
 def _report(problems: Mapping[str, Sequence[str]], *, where: str) -> None:
-    told = [f"{what} {', '.join(names)}" for what, names in problems.items() if names and what != "wrong"]
-    told += problems["wrong"]
-    if told:
-        raise ValueError(f"the weights in {where} do not fit its config.json: {'; '.join(told)}")
+    lines = [f"{what} {', '.join(names)}" for what, names in problems.items() if names and what != "wrong"]
+    lines += problems["wrong"]
+    if lines:
+        raise ValueError(f"the weights in {where} do not fit its config.json: {'; '.join(lines)}")

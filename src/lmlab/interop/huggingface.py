@@ -128,7 +128,7 @@ def export_run(run: Path, folder: Path, *, overwrite: bool = False) -> None:
         frame = load_frame(run, model, tokenizer)
         if frame.backwards:
             raise ValueError(
-                f"{run} was trained on sources from their last token to the first, which transformers cannot be told"
+                f"{run} was trained on sources from their last token to the first, which transformers cannot express"
             )
         learnt = Learnt(upgrade_task(read_json(run / TASK)), read_heads(run)) if (run / TASK).is_file() else None
         write_checkpoint(model, kind, tokenizer, new, learnt=learnt, frame=frame if (run / FILE).is_file() else None)
@@ -167,8 +167,8 @@ def _complete(main: Checkpoint, config: TokenModelConfig, folder: Path) -> Check
     expected = expected_tensors(main.kind, config)
     tensors = {**_kept(folder), **main.tensors}
     if missing := [name for name in expected if name not in tensors]:
-        told = f"the heads of pre-training are left out: {missing[0]} is not there"
-        warnings.warn(f"{folder / KEPT} does not hold all that it had, so {told}", stacklevel=4)
+        message = f"the heads of pre-training are left out: {missing[0]} is not there"
+        warnings.warn(f"{folder / KEPT} does not hold all that it had, so {message}", stacklevel=4)
         return main
     return main._replace(config=config, tensors={name: tensors[name] for name in expected})
 
@@ -180,7 +180,7 @@ def _read_folder(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
         raise ValueError(f"{folder} is neither a run nor a Hugging Face folder: it has no config.json")
     theirs = read_json(folder / "config.json")
     if not isinstance(theirs, dict):
-        raise DamagedError(f"{where} is damaged: it is no table of settings")
+        raise DamagedError(f"{where} is damaged: it is not a table of settings")
     family, architecture = family_of_config(theirs, where=where)
     theirs = family.unify(theirs)
     head = architecture if isinstance(architecture, Head) else None
@@ -306,14 +306,14 @@ def _write_folder(export: Export, tokenizer: Tokenizer, folder: Path) -> None:
 def check_fit(tokenizer: Tokenizer, rows: int, *, where: str) -> None:
     """A ValueError where a tokenizer has more tokens than a model; fewer are usual, many fewer are worth a warning."""
     if tokenizer.vocabulary > rows:
-        told = f"the tokenizer of {where} has {tokenizer.vocabulary} tokens, but the model only {rows}"
+        message = f"the tokenizer of {where} has {tokenizer.vocabulary} tokens, but the model only {rows}"
         if tokenizer.vocabulary == rows + 1 and tokenizer.boundary == rows:
             raise ValueError(
-                f"{told}: the last is {tokenizer.show(rows)!r}, which lmlab adds because none of the others stands "
+                f"{message}: the last is {tokenizer.show(rows)!r}, which lmlab adds because none of the others stands "
                 f"between documents. Give the model a row for it in transformers (resize_token_embeddings), or another "
                 f"--tokenizer"
             )
-        raise ValueError(f"{told}: it belongs to another model; give the right one with --tokenizer")
+        raise ValueError(f"{message}: it belongs to another model; give the right one with --tokenizer")
     if rows - tokenizer.vocabulary > PADDING:
         warnings.warn(
             f"the model of {where} has {rows} tokens, but the tokenizer only {tokenizer.vocabulary}: "
