@@ -61,7 +61,7 @@ def test_a_tokenizer_from_elsewhere(lmlab, tmp_path: Path) -> None:
         (["convert", "empty", "back"], "neither a run nor a Hugging Face folder"),
         (["convert", "nothing.arpa", "back"], "nothing.arpa is empty"),
         (["convert", "nothing.vec", "back"], "nothing.vec is empty"),
-        (["convert", "half", "back"], "half/options.json is there, and the weights (*.hdf5) are missing"),
+        (["convert", "half", "back"], "half/options.json is there, but the weights (*.hdf5) are missing"),
     ],
 )
 def test_bad_input_is_one_clear_message(lmlab, arguments: list[str], message: str, tmp_path: Path) -> None:

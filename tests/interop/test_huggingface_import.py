@@ -126,7 +126,7 @@ def test_an_electra_without_its_detector(tmp_path: Path) -> None:
 def test_different_dropouts_are_told(tmp_path: Path) -> None:
     config = transformers.GPT2Config(vocab_size=30, n_embd=6, n_head=2, n_layer=1, n_positions=8, attn_pdrop=0.3)
     transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
-    with pytest.warns(UserWarning, match=r"attn_pdrop = 0\.3 beside resid_pdrop = 0\.1"):
+    with pytest.warns(UserWarning, match=r"attn_pdrop = 0\.3 and resid_pdrop = 0\.1"):
         assert read_model(tmp_path).config.dropout == 0.1
 
 
