@@ -192,10 +192,11 @@ def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
     tensors = _best_weights(run)
     model: Any
     if find(description["kind"]).trained_by == "gradient":
+        tensors = with_new_names(tensors, cls)
         expected = expected_tensors(description["kind"], config)  # before memory is taken: settings may be of any size
-        check_fit(expected, with_new_names(tensors, cls), source=run / MODEL, into="the model in config.json")
+        check_fit(expected, tensors, source=run / MODEL, into="the model in config.json")
         network = cls(config)
-        load_weights(network, tensors, source=run / MODEL)
+        network.load_state_dict(tensors, strict=False)  # tied weights are stored once
         check_finite_weights(network, source=run / MODEL)
         model = network.eval()
     else:
