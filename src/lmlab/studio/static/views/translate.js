@@ -54,7 +54,7 @@ export default {
         each.text,
         each.score,
         each.log_probability,
-        each.finished ? "ended by the model" : "at the greatest length",
+        each.finished ? "ended by the model" : "length limit reached",
       ]),
     );
     const { alignment } = data,

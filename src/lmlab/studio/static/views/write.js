@@ -126,7 +126,7 @@ const drawBeams = (page, data, state) => {
     each.total,
     each.tokens,
     each.score,
-    each.finished ? "ended by the model" : "at the greatest length",
+    each.finished ? "ended by the model" : "length limit reached",
     each.pinned ? "pinned" : "",
   ]);
   return {
