@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.models.abilities import FillsBlanks, require
+from lmlab.models.abilities import FillsMasks, require
 from lmlab.training.devices import keep_buffers
 from peers import same_weights
 from timing import make_parser, print_rows, stepper, take_turns
@@ -51,7 +51,7 @@ def contestants(dropout: float) -> dict[str, Callable[[], None]]:
     ours = same_weights(reference)
     theirs = {name: copy.deepcopy(reference) for name in ("default", "fused", "blanks")}
 
-    filler = require(ours, FillsBlanks)
+    filler = require(ours, FillsMasks)
 
     def our_loss() -> Tensor:
         hidden = filler.read(tokens=inputs, at=places).flatten(0, 1)

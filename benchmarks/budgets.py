@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import torch
 
 from lmlab.cli.leaderboard import LiveTable
-from lmlab.compare.comparison import compare
-from lmlab.compare.plan import make_conditions
+from lmlab.comparison.folder import run_comparison
+from lmlab.comparison.plan import make_conditions
 from lmlab.models import LINEAGE
 from study import clock, need
 
@@ -92,7 +92,7 @@ def board(text: str, budget: float, arguments: argparse.Namespace) -> dict[str, 
             train={"evaluations": 3},
         )
         with LiveTable() as watcher:
-            compare(conditions, folder, watcher=watcher)
+            run_comparison(conditions, folder, watcher=watcher)
     read: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))
     return read
 

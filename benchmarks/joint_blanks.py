@@ -27,7 +27,7 @@ from torch import Tensor
 
 from lmlab import load
 from lmlab.language_model import LanguageModel
-from lmlab.models.abilities import FillsBlanks, FillsInOrder, ability, require
+from lmlab.models.abilities import FillsInOrder, FillsMasks, ability, require
 from lmlab.runs import run
 from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
@@ -87,7 +87,7 @@ def passages(corpus: Any, model: LanguageModel, *, blanks: int, count: int) -> R
 @torch.inference_mode()
 def alone(model: LanguageModel, rows: Rows) -> Tensor:
     """Σ log P(token | all but the blanks) of each passage [N]."""
-    filler, mask = require(model.model, FillsBlanks), model.text_tokenizer.special("mask")
+    filler, mask = require(model.model, FillsMasks), model.text_tokenizer.special("mask")
     targets = rows.tokens.gather(1, rows.at)
     scores = filler.fill(tokens=rows.tokens.scatter(1, rows.at, mask), at=rows.at).double().log_softmax(-1)
     return scores.gather(2, targets[..., None])[..., 0].sum(1)
@@ -96,7 +96,7 @@ def alone(model: LanguageModel, rows: Rows) -> Tensor:
 @torch.inference_mode()
 def one_after_another(model: LanguageModel, rows: Rows) -> Tensor:
     """Σ log P(token | the rest, and the blanks before it) [N], by filling in what stood there."""
-    filler, mask = require(model.model, FillsBlanks), model.text_tokenizer.special("mask")
+    filler, mask = require(model.model, FillsMasks), model.text_tokenizer.special("mask")
     tokens, total = rows.tokens.scatter(1, rows.at, mask), torch.zeros(len(rows.tokens), dtype=torch.float64)
     for number in range(rows.at.shape[1]):
         here = rows.at[:, number:]

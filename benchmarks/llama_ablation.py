@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.cli.leaderboard import LiveTable
-from lmlab.compare.comparison import compare
-from lmlab.compare.plan import make_conditions
+from lmlab.comparison.folder import run_comparison
+from lmlab.comparison.plan import make_conditions
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh
 from lmlab.layers.positions import LearnedPositions, Rotary
@@ -112,7 +112,7 @@ def board(budget: float, arguments: argparse.Namespace) -> dict[str, Any]:
             seeds=arguments.seeds,
         )
         with LiveTable() as watcher:
-            compare(conditions, folder, watcher=watcher)
+            run_comparison(conditions, folder, watcher=watcher)
     entries = json.loads((folder / "leaderboard.json").read_text(encoding="utf-8"))["entries"]
     return {entry["kind"]: entry for entry in entries}
 

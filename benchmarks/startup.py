@@ -34,7 +34,7 @@ def make_models(folder: Path) -> None:
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    from lmlab.data.readers.builtin import builtin_documents
+    from lmlab.data.readers.builtin_corpus import builtin_documents
     from lmlab.models import create
     from lmlab.runs.model_files import model_tensors, write_config
     from lmlab.runs.storage import write_manifest, write_tensors

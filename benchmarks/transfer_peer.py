@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.data.readers.examples import Example
-from lmlab.data.readers.labelled import find_labels
+from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.tasks.spans import best_spans
 from lmlab.tasks.task import Prediction
 from transferring import Found, OpenTask, Setup

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from lmlab.models.abilities import FillsBlanks, JudgesPairs, require
+from lmlab.models.abilities import FillsMasks, JudgesPairs, require
 
 Weights = Mapping[str, Tensor]
 
@@ -78,9 +78,9 @@ def block_weights(theirs: Weights, ours: str, prefix: str) -> dict[str, Tensor]:
     return weights
 
 
-def filler(model: object) -> FillsBlanks:
+def filler(model: object) -> FillsMasks:
     """The part of a model that fills blanks."""
-    return require(model, FillsBlanks)
+    return require(model, FillsMasks)
 
 
 def judge_pairs(model: object, hidden: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import lmlab
-from lmlab.compare.comparison import Published
+from lmlab.comparison.folder import Published
 from standins import TEXT
 
 SMALL = {"size": "tiny", "tokenizer": "characters", "device": "cpu"}
@@ -51,12 +52,22 @@ def test_train_gives_a_run_that_can_be_loaded(book: Path, tmp_path: Path) -> Non
         lmlab.train("gpt2", book, output=tmp_path / "run", **{**options, "budget": "4steps"})
 
 
-def test_compare_ranks_models_and_is_still_callable_afterwards(book: Path, tmp_path: Path) -> None:
+def test_compare_ranks_models(book: Path, tmp_path: Path) -> None:
     options = {"models": ["ngram", "bow"], "budget": "2steps", "size": "tiny", "tokenizer": "characters"}
-    for _ in range(2):  # the second time the package lmlab.compare has been imported
+    for _ in range(2):  # the second time nothing is left to train
         done = lmlab.compare(book, output=tmp_path / "compared", **options)
         assert isinstance(done, Published)
         assert done.report.is_file()
+
+
+def test_the_signatures_of_the_api_name_their_arguments() -> None:
+    for function in (lmlab.train, lmlab.finetune, lmlab.compare):
+        parameters = inspect.signature(function).parameters
+        assert "output" in parameters
+        assert all(each.kind is not each.VAR_POSITIONAL for each in parameters.values())
+    assert {"budget", "models", "seeds", "overwrite"} <= inspect.signature(lmlab.compare).parameters.keys()
+    with pytest.raises(TypeError, match=r"compare\(\) has no argument 'bugdet'; did you mean 'budget'\?"):
+        lmlab.compare("book.txt", output="compared", bugdet="3steps")  # type: ignore[call-arg]
 
 
 def test_a_misspelt_keyword_names_the_right_one(book: Path, tmp_path: Path) -> None:

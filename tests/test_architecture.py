@@ -28,7 +28,7 @@ ORDER = (
     {"prompting", "serve", "runs.finetuning", "runs.counting", "runs.held_out"},
     {"runs.run"},
     {"runs.train"},
-    {"compare", "transfer", "studio"},
+    {"comparison", "transfer", "studio"},
     {"runs.report"},
     {"cli", "__init__"},
     {"__main__"},

@@ -25,7 +25,7 @@ from lmlab.data.corpora.examples import fingerprint
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.media import Picture
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.metrics.metric import accuracy
 from lmlab.models import LINEAGE, System
 from lmlab.models.abilities import GivesVectors
@@ -40,6 +40,7 @@ from lmlab.runs.recipe import make_recipe
 from lmlab.runs.report import gather_facts
 from lmlab.runs.storage import read_tensors
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.processors import PROCESSORS
 
 HERE = __name__
 
@@ -76,7 +77,7 @@ class PixelProcessor:
         return hashlib.sha256(f"pixels {self.white}".encode()).hexdigest()
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps({"white": self.white}))
+        path.write_text(json.dumps({"kind": "pixels", "white": self.white}))
 
     def process(self, picture: Picture) -> NDArray[np.float32]:
         return (picture.pixels / self.white).astype(np.float32).ravel()
@@ -167,13 +168,13 @@ class Bright(Model):
 
     def forward(self, images: Tensor, *, state: Any = None) -> Output:
         h = torch.dropout(torch.tanh(self.hidden(images))[:, None], 0.1, self.training)  # [B, 1, D]
-        note_layer(h)
+        record_layer(h)
         return Output(h)
 
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.hidden,))
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         return 2.0 * self.hidden.weight.numel()
 
 
@@ -240,6 +241,7 @@ class Classes(PreTraining):
 def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of pictures, and the tables with what learns from them."""
     monkeypatch.setitem(DATA, "images", Kind(f"{HERE}:ImagesConfig", f"{HERE}:prepare", keys=("images",)))
+    monkeypatch.setitem(PROCESSORS, "pixels", f"{HERE}:PixelProcessor")
     monkeypatch.setitem(OBJECTIVES, "classes", f"{HERE}:Classes")
     row = System(
         *("bright", f"{HERE}:Bright", 2020, "this test", "a layer over pixels", ("vectors",)),

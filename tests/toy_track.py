@@ -8,9 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from lmlab.compare.held_out import Tests
-from lmlab.compare.records import Entry, Record
-from lmlab.compare.tracks.track import Captions, Column, Curve, Score, Separation, Track, Units, Words
+from lmlab.comparison.held_out import Tests
+from lmlab.comparison.records import Entry, Record
+from lmlab.comparison.tracks.track import Captions, Column, Curve, Score, Separation, Track, Units, Words
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.classification import Accuracy
 from lmlab.pages.page import Cell

@@ -23,7 +23,7 @@ class GlooWorld(World):
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size, self.gradient_scale = rank, size, float(size)
 
-    def agree(self, value: Any) -> Any:
+    def broadcast(self, value: Any) -> Any:
         box = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]

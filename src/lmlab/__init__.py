@@ -13,7 +13,7 @@ __all__ = ["LanguageModel", "compare", "finetune", "load", "train"]
 if TYPE_CHECKING:
     from typing import Any
 
-    from lmlab.compare.compare_models import compare_models as compare
+    from lmlab.comparison.compare import compare
     from lmlab.language_model import LanguageModel, load
     from lmlab.runs.train import train
     from lmlab.transfer.finetune import finetune
@@ -22,6 +22,7 @@ _MODULES = {
     "LanguageModel": "lmlab.language_model",
     "load": "lmlab.language_model",
     "train": "lmlab.runs.train",
+    "compare": "lmlab.comparison.compare",
     "finetune": "lmlab.transfer.finetune",
 }
 
@@ -34,8 +35,6 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is used (PEP 562)."""
     import importlib
 
-    if name == "compare":
-        return importlib.import_module("lmlab.compare")
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
     from lmlab.messages import suggest_near

@@ -15,23 +15,37 @@ from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vect
 from lmlab.analysis.methods import Analyses
 from lmlab.decoding.chat_writer import ChatWriter
 from lmlab.decoding.checks import check_text, check_texts, check_whole_number
+from lmlab.decoding.composer import Composer
 from lmlab.decoding.filler import BEAMS, Filled, MaskFiller, Order, filler_of
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score, Scorer, pseudo_scorer_of, scorer_of
 from lmlab.decoding.search_tree import SearchTree
+from lmlab.decoding.transcriber import Transcriber
 from lmlab.decoding.translator import Searching, Translation, Translator
 from lmlab.decoding.writer import Writer
 from lmlab.messages import suggest_keywords
 from lmlab.models import frame_of, name_of
-from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, learns_by_gradient, require
+from lmlab.models.abilities import (
+    PredictsBothWays,
+    PredictsNext,
+    Transcribes,
+    WritesTarget,
+    ability,
+    learns_by_gradient,
+    require,
+)
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers.boundary import with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate, Messages
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
+from lmlab.tokenizers.notes import MusicTokenizer
+from lmlab.tokenizers.processors import load_processor
+from lmlab.tokenizers.sounds import SoundProcessor
 
 if TYPE_CHECKING:
+    from lmlab.data.corpora.corpus import Processor
     from lmlab.tasks.predicting import Ensemble, Predictor
     from lmlab.tokenizers import Tokenizer
 
@@ -48,6 +62,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
     if not path.exists():
         raise ValueError(f"{path} does not exist; a run directory is made by: lmlab train MODEL TEXT -o {path}")
     model, tokenizer = load_model(path)
+    processor = load_processor(path)
     if learns_by_gradient(model):
         model.to(device).eval()
     return LanguageModel(
@@ -56,12 +71,15 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
         path=path,
         source_tokenizer=load_source_tokenizer(path),
         own_frame=None if tokenizer is None else load_frame(path, model, tokenizer),
-        own_predictor=load_predictor(path, model, tokenizer) if (path / TASK).is_file() else None,
+        own_predictor=load_predictor(path, model, tokenizer, processor) if (path / TASK).is_file() else None,
         chat_template=ChatTemplate.load(path) if (path / CHAT).is_file() else None,
+        processor=processor,
     )
 
 
-def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predictor:
+def load_predictor(
+    path: Path, model: Any, tokenizer: Tokenizer | None, processor: Processor | None = None
+) -> Predictor:
     """The model of a fine-tuned run with the head of its task."""
     from lmlab.objectives import create_objective
     from lmlab.runs.model_files import load_heads
@@ -69,7 +87,7 @@ def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predi
     from lmlab.runs.upgrade import upgrade_task
     from lmlab.tasks.predicting import Predictor
 
-    task: Any = create_objective(upgrade_task(read_json(path / TASK)), tokenizer, None)
+    task: Any = create_objective(upgrade_task(read_json(path / TASK)), tokenizer, None, processor)
     task.open(path)
     if outside := task.outside(path):
         raise ValueError(
@@ -112,6 +130,8 @@ class LanguageModel(Analyses):
     """The model with the head of its task, of a fine-tuned run."""
     chat_template: ChatTemplate | None = None
     """How the messages of a conversation become one text, of a chat model."""
+    processor: Processor | None = None
+    """What turns data that are not text into the model's inputs: pictures, sound, music."""
 
     def __repr__(self) -> str:
         tokens = [f"{self.model.vocabulary:,} tokens"] if hasattr(self.model, "vocabulary") else []
@@ -129,6 +149,14 @@ class LanguageModel(Analyses):
             facts["tokenizer"] = f"{self.tokenizer.spec}, {self.tokenizer.vocabulary:,} tokens"
         able = [each.name for each in ABILITIES.values() if ability(self.model, each.kind) is not None]
         return show_card(type(self.model).__name__, {**facts, "predicts or gives": ", ".join(able)})
+
+    @cached_property
+    def kind(self) -> str:
+        """The name of its system: of a run, the one that it was trained as (mbert has the class of bert)."""
+        from lmlab.runs.storage import read_json
+
+        config = None if self.path is None else self.path / "config.json"
+        return name_of(self.model) if config is None or not config.is_file() else str(read_json(config)["kind"])
 
     @property
     def text_tokenizer(self) -> Tokenizer:
@@ -173,6 +201,15 @@ class LanguageModel(Analyses):
             )
         return Writer(model=require(self.model, PredictsNext), tokenizer=self.text_tokenizer, frame=self.frame)
 
+    @property
+    def composer(self) -> Composer:
+        """Continues music; a ValueError if the run has not learnt music."""
+        if not isinstance(self.processor, MusicTokenizer):
+            raise ValueError(
+                f"{self.path or self} has not learnt music; train one: lmlab train gpt2 builtin:tunes -o RUN"
+            )
+        return Composer(model=require(self.model, PredictsNext), tokenizer=self.processor)
+
     @cached_property
     def chat_writer(self) -> ChatWriter:
         """Answers messages; a ValueError if the model has no chat template."""
@@ -201,11 +238,28 @@ class LanguageModel(Analyses):
     @property
     def translator(self) -> Translator:
         """Generates a target from a source."""
+        if ability(self.model, Transcribes) is not None:
+            raise ValueError(f"{name_of(self.model)} reads recordings, not text: lmlab transcribe RUN FILE.wav")
         return Translator(
             model=require(self.model, WritesTarget),
             tokenizer=self.text_tokenizer,
             source_tokenizer=self.source_tokenizer,
             frame=self.frame,
+        )
+
+    @property
+    def transcriber(self) -> Transcriber:
+        """Writes the text of recordings."""
+        model = require(self.model, Transcribes)
+        if not isinstance(self.processor, SoundProcessor):
+            raise ValueError(f"{self.path or self} has no processor.json of sounds, so it cannot read recordings")
+        return Transcriber(
+            model=model,
+            tokenizer=self.text_tokenizer,
+            frame=self.frame,
+            processor=self.processor,
+            never=getattr(self.model.config, "suppress", ()),
+            never_first=getattr(self.model.config, "suppress_first", ()),
         )
 
     @property

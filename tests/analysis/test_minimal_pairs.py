@@ -13,7 +13,7 @@ from lmlab.analysis.minimal_pairs import PUBLISHED, judge, judge_scores
 from lmlab.analysis.pair_sets import Pair, find_difference, read_pairs, read_scored
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.statistics import wilson
-from lmlab.models.abilities import FillsBlanks
+from lmlab.models.abilities import FillsMasks
 from lmlab.tokenizers import train
 from standins import TEXT, Table, random_model
 
@@ -82,7 +82,7 @@ def test_of_a_masked_model_only_the_critical_tokens_are_masked(monkeypatch: pyte
     torch.manual_seed(0)
     tokenizer = train("characters", [TEXT]).with_specials(["cls", "sep", "mask", "pad"])
     lm = random_model("bert", tokenizer, width=16, heads=2, layers=1, window=48)
-    (filler,) = [each for each in lm.model.offers() if isinstance(each, FillsBlanks)]
+    (filler,) = [each for each in lm.model.offers() if isinstance(each, FillsMasks)]
     rows: list[int] = []
     read = type(filler).read
     monkeypatch.setattr(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from compare_texts import lines
+from comparison_texts import lines
 
 FAST = ["--size", "tiny", "--tokenizer", "bpe:300", "--set", "train.batch=4", "--set", "train.window=16"]
 
@@ -90,21 +90,21 @@ def test_a_lossy_tokenizer_is_labelled(lmlab) -> None:
 
 def test_the_bar_knows_how_much_of_any_budget_is_spent() -> None:
     from lmlab.cli.leaderboard import BAR, LiveTable
-    from lmlab.compare.plan import PlannedRun
+    from lmlab.comparison.plan import PlannedRun
     from lmlab.training.progress import TrainingProgress
 
     planned = PlannedRun("gpt2", "gpt2", 0, None)  # type: ignore[arg-type]
     table = LiveTable()
     table.ready([planned], [])
-    table.log(planned, {}, TrainingProgress(step=5, share=0.5))
+    table.log(planned, {}, TrainingProgress(step=5, fraction=0.5))
     assert table.rows["gpt2"]["bar"].split("[/cyan]")[0].count("━") == BAR // 2
-    table.log(planned, {"valid_bits_per_byte": 2.0}, TrainingProgress(step=7, ended="early", share=0.7))
+    table.log(planned, {"valid_bits_per_byte": 2.0}, TrainingProgress(step=7, ended="early", fraction=0.7))
     assert table.rows["gpt2"]["bar"].split("[/cyan]")[0].count("━") == BAR
     assert table.rows["gpt2"]["valid"] == "2.000 bits per byte"
 
 
 def test_masked_systems_get_a_table_of_their_own(lmlab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lmlab.compare import held_out
+    from lmlab.comparison import held_out
 
     monkeypatch.setattr(held_out, "PART_TOKENS", 300)
     words = ["compare", "book.txt", "--models", "ngram,roberta", "--budget", "640tokens", *FAST, "-o", "both"]
@@ -162,7 +162,7 @@ def test_a_budget_too_small_for_one_step_fails_that_system_alone(lmlab) -> None:
 def test_the_demo_ends_with_the_leaderboard_and_the_longer_run(
     lmlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from lmlab.data.readers import builtin
+    from lmlab.data.readers import builtin_corpus as builtin
 
     kept = tmp_path / "kept"
     monkeypatch.setattr(builtin, "cache_folder", lambda: kept)

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lmlab.cli import app
-from lmlab.models import LINEAGE
+from lmlab.models import systems_that_read
 
 
 def invoke(*arguments: str) -> Any:
@@ -23,7 +23,7 @@ def priced(*arguments: str) -> dict[str, Any]:
     return values
 
 
-@pytest.mark.parametrize("name", [name for name in LINEAGE if name != "ngram"])
+@pytest.mark.parametrize("name", [name for name in systems_that_read("text") if name != "ngram"])
 def test_every_system_has_a_price(name: str) -> None:
     values = priced(name, "--size", "tiny", "--budget", "1Mtokens", "--hardware", "h100x4")
     assert values["parameters"] == values["embedding_parameters"] + values["non_embedding_parameters"]

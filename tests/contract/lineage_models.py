@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.config import build
-from lmlab.models import LINEAGE, find, load_class
+from lmlab.models import LINEAGE, find, load_class, systems_that_read
 from lmlab.models.abilities import PredictsNext, require
 
 VOCABULARY = 23
@@ -32,8 +32,10 @@ SMALL: dict[str, Any] = {
     "embedding_width": 8,
     "inner": 20,
     "tricks": "pre",
+    "image": [8, 8],
+    "channels": 1,
 }
-NETWORKS = [name for name in LINEAGE if name != "ngram"]
+NETWORKS = [name for name in systems_that_read("text") if name != "ngram"]
 PREDICT_NEXT = [name for name, system in LINEAGE.items() if "next token" in system.does]
 
 

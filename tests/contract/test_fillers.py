@@ -14,7 +14,7 @@ from torch import Tensor
 from lmlab.config import build
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class, system_of
-from lmlab.models.abilities import Detects, FillsBlanks, FillsInOrder, ability, require
+from lmlab.models.abilities import Detects, FillsInOrder, FillsMasks, ability, require
 from lmlab.models.model import EncoderModel
 from lmlab.runs.model_files import load_weights, model_tensors
 from lmlab.runs.storage import read_tensors, write_tensors
@@ -37,7 +37,7 @@ def model(request: pytest.FixtureRequest) -> Any:
 
 def filler(model: Any) -> Any:
     """The encoder that fills blanks, with its head: in ELECTRA that is another one than what it is used for."""
-    return require(model, FillsBlanks)
+    return require(model, FillsMasks)
 
 
 def tokens(*shape: int, seed: int = 1) -> Tensor:
@@ -172,6 +172,6 @@ def test_asking_at_places_costs_what_is_said(model: Any) -> None:
     part, text, at = filler(model).encoder, tokens(8, WINDOW), tokens(8, 3)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         part(text, at=at)
-    some = part.body_flops(WINDOW, share=3 / WINDOW)
+    some = part.body_flops(WINDOW, fraction=3 / WINDOW)
     assert some * text.numel() == pytest.approx(counter.get_total_flops(), rel=1e-6)
-    assert some < part.body_flops(WINDOW) == part.body_flops(WINDOW, share=1.0)
+    assert some < part.body_flops(WINDOW) == part.body_flops(WINDOW, fraction=1.0)

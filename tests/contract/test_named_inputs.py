@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import LearnsNext, LearnsTarget, State, WritesTarget, ability
 from lmlab.models.model import EncoderDecoder, NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.states import Decoding
@@ -40,13 +40,13 @@ class Episodes(NextTokenModel):
         if returns is not None and observations is not None:
             x = x + self.returns(returns[..., None]) + self.observations(observations)
         h, state = self.recurrent(x, None if state is None else state.transpose(0, 1).contiguous())
-        note_layer(x, h)
+        record_layer(x, h)
         return Output(h, state.transpose(0, 1))
 
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding, self.returns, self.observations), (self.recurrent,))
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         return 2.0 * sum(parameter.numel() for parameter in self.recurrent.parameters())
 
 
@@ -79,7 +79,7 @@ class Speech(EncoderDecoder):
 
     def encode(self, *, frames: Tensor) -> SoundMemory:
         h = self.encoder(frames)
-        note_layer(h)
+        record_layer(h)
         return SoundMemory(h.mean(1))
 
     def begin(self, memory: SoundMemory, *, beams: int = 1) -> Decoding:

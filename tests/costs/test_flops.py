@@ -28,7 +28,7 @@ from lmlab.costs.benchmark import synthetic_task
 from lmlab.costs.design import describe
 from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.readers.examples import Example
-from lmlab.models import LINEAGE, create, load_class
+from lmlab.models import LINEAGE, create, load_class, systems_that_read
 from lmlab.objectives.objective import Batch, weighted_mean
 from lmlab.tasks.flops import batch_flops
 from lmlab.tasks.frozen_vectors import hash_weights, vectors_flops, with_vectors
@@ -37,7 +37,7 @@ from lmlab.training.learner import Learner
 from lmlab.training.settings import TrainConfig
 from toy_tasks import EXAMPLES, toy_task, toy_tokenizer, write_toy_run
 
-NETWORKS = [name for name in LINEAGE if name != "ngram"]
+NETWORKS = [name for name in systems_that_read("text") if name != "ngram"]
 WITHIN = 0.02
 aten = torch.ops.aten
 UNKNOWN = {

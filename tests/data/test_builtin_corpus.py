@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lmlab.data.readers import builtin
-from lmlab.data.readers.builtin import builtin_documents
+from lmlab.data.readers import builtin_corpus as builtin
+from lmlab.data.readers.builtin_corpus import builtin_documents
 
 
 def test_it_is_large_and_clean() -> None:
@@ -38,7 +38,7 @@ def test_no_paragraph_is_in_two_documents() -> None:
 
 def test_another_process_reads_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = (
-        "from hashlib import sha256; from lmlab.data.readers.builtin import builtin_documents;"
+        "from hashlib import sha256; from lmlab.data.readers.builtin_corpus import builtin_documents;"
         "print(sha256(repr(builtin_documents()).encode()).hexdigest())"
     )
     monkeypatch.setenv("LMLAB_CACHE", str(tmp_path))

@@ -99,9 +99,7 @@ def test_nothing_heavy_is_imported_for_the_table() -> None:
 @pytest.mark.parametrize(
     ("names", "kind"),
     [
-        (["a.png", "b.JPG", "README.md"], "images"),
         (["deep/a.wav", "b.flac"], "sounds"),
-        (["a.mid"], "notes"),
         (["a.npz"], "episodes"),
     ],
 )

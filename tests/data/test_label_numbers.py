@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from lmlab.data.readers.examples import Labelled
-from lmlab.data.readers.labelled import find_labels, read_labelled
+from lmlab.data.readers.labelled import read_labelled
+from lmlab.data.readers.labelled.labels import find_labels
 
 
 def write(path: Path, text: str) -> Path:

@@ -15,7 +15,7 @@ import pytest
 
 from lmlab.data.readers.examples import Answer
 from lmlab.data.readers.labelled import read_labelled
-from lmlab.data.readers.schemes import spans
+from lmlab.data.readers.labelled.tag_schemes import spans
 
 CONTEXT = "Ada wrote it in 1843. She wrote it in London."
 

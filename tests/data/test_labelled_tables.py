@@ -13,10 +13,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lmlab.data.readers.columns import parse_columns
 from lmlab.data.readers.examples import Example, Labelled
-from lmlab.data.readers.labelled import check_known, find_labels, find_reader, read_examples, read_labelled
-from lmlab.data.readers.tables import parse_csv, parse_tsv
+from lmlab.data.readers.labelled import read_examples, read_labelled
+from lmlab.data.readers.labelled.columns import parse_columns
+from lmlab.data.readers.labelled.formats import find_reader
+from lmlab.data.readers.labelled.labels import check_known, find_labels
+from lmlab.data.readers.labelled.tables import parse_csv, parse_tsv
 
 GOOD, BAD = "a moving film", "a dull film"
 

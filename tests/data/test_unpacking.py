@@ -11,7 +11,7 @@ import pytest
 
 from lmlab.analysis.pair_sets import read_pairs
 from lmlab.data.readers import files
-from lmlab.data.readers.strict_text import read_whole
+from lmlab.data.readers.files import read_whole
 from lmlab.data.readers.text import Source, read
 
 LINE = b'{"sentence_good": "He runs.", "sentence_bad": "He run.", "linguistics_term": "a", "UID": "b"}\n'

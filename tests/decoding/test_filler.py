@@ -17,7 +17,7 @@ from lmlab.decoding.masked_text import MaskedText, encode_masked_text
 from lmlab.language_model import LanguageModel
 from lmlab.layers.padding import choose
 from lmlab.models import LINEAGE
-from lmlab.models.abilities import FillsBlanks, require
+from lmlab.models.abilities import FillsMasks, require
 from lmlab.models.model import EncoderModel, Filler, Output, TokenModelConfig
 from lmlab.tokenizers import Tokenizer, train
 from lmlab.tokenizers.frames import Frame
@@ -47,7 +47,7 @@ def encode(text: str, tokenizer: Tokenizer) -> MaskedText:
 @torch.no_grad()
 def scores_at(lm: LanguageModel, tokens: list[int], places: list[int]) -> Tensor:
     """The log-probabilities at places of one text [N, V]."""
-    filler = require(lm.model, FillsBlanks)
+    filler = require(lm.model, FillsMasks)
     return filler.fill(tokens=torch.tensor([tokens]), at=torch.tensor([places]))[0].double().log_softmax(-1)
 
 

@@ -13,7 +13,7 @@ import torch
 from bert_pair import bert_pair
 from lmlab.decoding.pseudo_likelihood import cut, pseudo_score_tokens
 from lmlab.language_model import LanguageModel
-from lmlab.models.abilities import FillsBlanks, require
+from lmlab.models.abilities import FillsMasks, require
 from lmlab.tokenizers import Tokenizer, train
 from standins import TEXT, random_model
 
@@ -34,7 +34,7 @@ def tokenizer() -> Tokenizer:
 
 @torch.no_grad()
 def one_at_a_time(lm: LanguageModel, ids: list[int]) -> list[float]:
-    filler = require(lm.model, FillsBlanks)
+    filler = require(lm.model, FillsMasks)
     row = [lm.tokenizer.special("cls"), *ids, lm.tokenizer.special("sep")]
     nats = []
     for place in range(1, len(row) - 1):
@@ -87,7 +87,7 @@ def test_a_long_text_is_scored_in_the_middle_of_windows(tokenizer: Tokenizer) ->
     for start, end, first, last in parts:
         expected += one_at_a_time(lm, ids[start:end])[first - start : last - start]
     short, mask = ids[:3], tokenizer.special("mask")
-    filler = require(lm.model, FillsBlanks)
+    filler = require(lm.model, FillsMasks)
     long, other = pseudo_score_tokens(filler, [ids, short], frame=lm.frame, mask=mask, batch=3)
     np.testing.assert_allclose(long, expected, atol=1e-4)
     np.testing.assert_allclose(other, one_at_a_time(lm, short), atol=1e-4)

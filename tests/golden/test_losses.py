@@ -20,7 +20,7 @@ import pytest
 import torch
 from golden_texts import write_corpora
 
-from lmlab.models import LINEAGE, load_class
+from lmlab.models import load_class, systems_that_read
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import start
 
@@ -80,7 +80,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "seq2seq reversed": {"model": {"kind": "seq2seq"}, "objective": {"reverse_source": True}},
     "transformer not smoothed": {"model": {"kind": "transformer"}, "objective": {"smoothing": 0.0}},
 }
-CASES: dict[str, dict[str, Any]] = {name: {"model": {"kind": name}} for name in LINEAGE} | VARIANTS
+CASES: dict[str, dict[str, Any]] = {name: {"model": {"kind": name}} for name in systems_that_read("text")} | VARIANTS
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.layers.positions import sinusoids
-from lmlab.layers.relative_attention import AttentionContext, SignedDistances, TwoStreamAttention, permutation_masks
+from lmlab.layers.two_stream_attention import (
+    AttentionContext,
+    SignedDistances,
+    TwoStreamAttention,
+    permutation_masks,
+)
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, create
-from lmlab.models.abilities import FillsBlanks, FillsInOrder, PredictsNext, require
+from lmlab.models.abilities import FillsInOrder, FillsMasks, PredictsNext, require
 from lmlab.models.states import detach_state
-from lmlab.models.xlnet import StreamInputs, XLNet
+from lmlab.models.xlnet import QueryStream, Text, XLNet
 
 V = 29
 
@@ -80,15 +85,24 @@ def test_attention_is_its_terms(past: int, length: int) -> None:
     segments = torch.randint(0, 3, (span,))
     where = [*range(past, span), *places[0].tolist()]
     differs = segments[where][:, None] != segments
-    asking = AttentionContext(
-        SignedDistances(span + 3, length, like=keys), span - 1, length - 1, length, places, sees, differs[None]
+    context = AttentionContext(
+        SignedDistances(span + 3, length, like=keys),
+        back=span - 1,
+        forward=length - 1,
+        tokens=length,
+        positions=places,
+        mask=sees,
+        other_segment=differs[None],
     )
     x = torch.cat((keys[past:], asked))
-    found = layer(x[None], layer.key_value(keys)[None], asking)[0]
+    found = layer(x[None], layer.key_value(keys)[None], context)[0]
     expected = pairwise(layer, x, where, keys, sees[0], segments)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(
-        layer(asked[None], layer.key_value(keys)[None], asking.of_places())[0], expected[length:], rtol=1e-4, atol=1e-5
+        layer(asked[None], layer.key_value(keys)[None], context.query_stream())[0],
+        expected[length:],
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 
@@ -185,7 +199,7 @@ def test_a_memory_of_learning_says_the_same() -> None:
 @torch.no_grad()
 def test_what_stands_in_a_blank_changes_nothing() -> None:
     """A blank is a place, not a token: whatever fills it up is not looked at."""
-    filler: Any = require(make(), FillsBlanks)
+    filler: Any = require(make(), FillsMasks)
     text, at = tokens(3, 8), torch.tensor([[2, 5], [0, 7], [3, 4]])
     other = text.scatter(1, at, tokens(3, 2))
     assert torch.equal(filler.fill(tokens=text, at=at), filler.fill(tokens=other, at=at))
@@ -225,7 +239,7 @@ def test_flops_are_counted_as_torch_counts_them() -> None:
         filler.read_in_order(tokens=text, order=order, at=at, state=detach_state(state))
     once = 2 * 2 * (48 + 24 - 1) * 16**2  # in 2 layers
     counted = counter.get_total_flops() - once
-    assert model.filling_flops(24, share=4 / 24, remembered=24) * text.numel() == pytest.approx(counted, rel=0.02)
+    assert model.filling_flops(24, fraction=4 / 24, remembered=24) * text.numel() == pytest.approx(counted, rel=0.02)
     with FlopCounterMode(display=False) as counter:
         model(text)
     counted = counter.get_total_flops() - 2 * 2 * 47 * 16**2
@@ -282,13 +296,13 @@ def test_what_tasks_read_remembers_the_text_before() -> None:
     assert model(tokens(2, 5), lengths=torch.tensor([5, 3])).state is None, "padding is not remembered"
 
 
-@pytest.mark.parametrize(("initial", "share"), [("scaled", 1.0), ("half-scaled", 0.5)])
-def test_scaled_weights_are_those_of_bert_or_half_of_them(initial: str, share: float) -> None:
+@pytest.mark.parametrize(("initial", "fraction"), [("scaled", 1.0), ("half-scaled", 0.5)])
+def test_scaled_weights_are_those_of_bert_or_half_of_them(initial: str, fraction: float) -> None:
     """σ = 1 / √inputs wherever a setting is called so, within 5% for the 4096 weights of a matrix."""
     sizes = {"vocabulary": V, "width": 64, "heads": 4, "initial": initial}
     for parameter in create("xlnet", sizes, size="tiny").blocks.parameters():
         if parameter.ndim == 2 and len(parameter) >= 64:
-            assert parameter.std().item() == pytest.approx(share / math.sqrt(parameter.shape[1]), rel=0.05)
+            assert parameter.std().item() == pytest.approx(fraction / math.sqrt(parameter.shape[1]), rel=0.05)
     if initial == "scaled":
         bert: Any = create("bert", sizes, size="tiny")
         assert bert.blocks[0].feed_forward.expand.weight.std().item() == pytest.approx(1 / 8, rel=0.05)
@@ -315,5 +329,5 @@ def test_a_text_read_from_its_end_is_the_same_text() -> None:
         apart = torch.zeros(2, 13, 13, dtype=torch.bool)  # what was read first saw nothing of what came then
         apart[:, :9, :9], apart[:, :9, 9:], apart[:, 9:, 9:] = sees, True, True
         query_mask = torch.nn.functional.pad(seen, (0, 4), value=True)
-        whole, _ = model.run(StreamInputs(torch.cat((text, behind), 1), apart, at, query_mask))
+        whole, _ = model.read_streams(Text(torch.cat((text, behind), 1)), QueryStream(at, apart, query_mask))
         torch.testing.assert_close(found, whole, atol=1e-5, rtol=1e-5)

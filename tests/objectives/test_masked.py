@@ -421,11 +421,11 @@ def test_flops_are_those_of_the_encoder_and_of_the_head_at_blanks(pieces_of: Tok
     model = Bert(BertConfig(vocabulary=pieces_of.vocabulary, width=32, heads=2, layers=2, window=64))
     objective = masked(pieces_of)
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)
-    long = 3 * (model.body_flops(64, share=10 / 64) * 256 + model.output.flops() * 40)
+    long = 3 * (model.body_flops(64, fraction=10 / 64) * 256 + model.output.flops() * 40)
     assert objective.step_flops(model, {}, loader) == pytest.approx(long)
     half = masked(pieces_of, short=16, short_share=0.5)
     scheduled = half.loader(data, batch=4, window=64, seed=0, streams=False)
-    short = 3 * (model.body_flops(16, share=2 / 16) * 256 + model.output.flops() * 32)
+    short = 3 * (model.body_flops(16, fraction=2 / 16) * 256 + model.output.flops() * 32)
     assert half.step_flops(model, {}, scheduled) == pytest.approx((long + short) / 2)
 
 

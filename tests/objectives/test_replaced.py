@@ -217,7 +217,7 @@ def test_flops_count_both_parts_and_the_head_at_blanks(tokenizer: Tokenizer, dat
     objective = Replaced(ReplacedConfig(), tokenizer, encoder_frame(tokenizer))
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)
     generator, discriminator = electra.generator, require(electra, Detects)
-    filling = generator.body_flops(64, share=10 / 64) * 256 + generator.output.flops() * 40
+    filling = generator.body_flops(64, fraction=10 / 64) * 256 + generator.output.flops() * 40
     detecting = discriminator.detection_flops({"tokens": torch.zeros(4, 64)})
     assert objective.step_flops(electra, {}, loader) == pytest.approx(3 * (filling + detecting))
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lmlab.analysis.alignment import Alignment
-from lmlab.compare.comparison import Published
+from lmlab.comparison.folder import Published
 from lmlab.pages.figures import Bar, Bars, ColouredText, Dot, Heatmap, Lines, Scatter, save_png
 from lmlab.tokenizers import train
 from standins import TEXT, random_model

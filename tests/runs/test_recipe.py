@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from lmlab.messages import with_article
-from lmlab.models import LINEAGE, load_class
+from lmlab.models import LINEAGE, load_class, systems_that_read
 from lmlab.runs.recipe import Record, find_changes, make_recipe, read_groups, write_recipe
 from lmlab.runs.upgrade import upgrade_saved
 
-TUNED = [name for name in LINEAGE if LINEAGE[name].tuned_width is not None]
+TUNED = [name for name in systems_that_read("text") if LINEAGE[name].tuned_width is not None]
 
 
 def rate(kind: str, size: str, **values: dict[str, Any]) -> float:

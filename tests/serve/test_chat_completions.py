@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,9 @@ from serving import Running, post, serving
 
 import lmlab
 from chat_models import CONVERSATIONS, PLANETS, QUESTION, TEMPLATES, make_tokenizer, write_chat_folder
+from lmlab.decoding.chat_writer import ChatWriter
 from lmlab.interop.huggingface import import_run
+from lmlab.tokenizers.chat_template import EndedTemplateError
 from patience import wait_until
 
 openai = pytest.importorskip("openai")
@@ -222,6 +225,28 @@ def test_a_slow_template_holds_up_no_other_run(hostile: Running) -> None:
     for each in clients:
         each.close()
     wait_until(lambda: slow._reserved == 0)
+
+
+def test_clients_that_wait_for_a_slow_template_get_its_error_at_once(
+    hostile: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, calls = hostile.runs.served["slow"], list[object]()
+
+    def encode(writer: ChatWriter, messages: object) -> list[int]:
+        calls.append(messages)
+        wait_until(lambda: slow.engine._reserved == 3)
+        raise EndedTemplateError("the chat template was ended")
+
+    monkeypatch.setattr(ChatWriter, "encode", encode)
+    hello = {"model": "slow", "messages": [{"role": "user", "content": "Hello"}]}
+    with ThreadPoolExecutor(3) as clients:
+        answers = [each.result() for each in [clients.submit(ask, hostile, **hello) for _ in range(3)]]
+    assert [answer.status_code for answer in answers] == [500] * 3
+    assert all("was ended" in answer.json()["error"]["message"] for answer in answers)
+    assert len(calls) == 1
+    monkeypatch.undo()
+    monkeypatch.setattr(ChatWriter, "encode", lambda writer, messages: [1])
+    assert ask(hostile, **hello, max_tokens=1).status_code == 200, "a later client tries the template again"
 
 
 def test_a_broken_template_is_the_fault_of_the_run(hostile: Running) -> None:

@@ -245,10 +245,10 @@ def test_an_engine_that_fails_without_a_word_is_an_error_all_the_same(monkeypatc
     monkeypatch.setattr("threading.excepthook", lambda told: None)
     engine, told = Engine(model := make("lstm"), writer=model), list[Piece]()
 
-    def broken(batch: object) -> None:
+    def broken() -> None:
         raise MemoryError
 
-    monkeypatch.setattr(engine, "_step", broken)
+    monkeypatch.setattr(engine._batch, "_step", broken)
     engine.submit(
         [GeneratedSequence(prompt=[0], tokens=9, sampling=Sampling(), decoder=Letters(), send=told.append)],
     )
@@ -302,13 +302,13 @@ def test_scores_that_are_no_numbers_end_their_text_alone(monkeypatch: pytest.Mon
     asked = [Asked([0, 1], 8, Sampling(seed=4), top=2), Asked([0, 2], 8, Sampling(seed=5), top=2)]
     with running(make("lstm")) as engine:
         alone, whole = (answer(engine, [each])[0] for each in asked)
-        write = engine._add_tokens
+        write = engine._batch._add_tokens
 
         def spoil(texts: Sequence[GeneratedSequence], logits: torch.Tensor) -> None:
             rows = [number for number, text in enumerate(texts) if text.prompt == [0, 2] and text.written >= 2]
             write(texts, logits.index_fill(0, torch.tensor(rows, dtype=torch.long), float("nan")))
 
-        monkeypatch.setattr(engine, "_add_tokens", spoil)
+        monkeypatch.setattr(engine._batch, "_add_tokens", spoil)
         first, second = answer(engine, asked)
         assert first == alone
         assert second[:2] == whole[:2]

@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,15 @@ import serving
 from prometheus_client.parser import text_string_to_metric_families
 from serving import Running
 
+import lmlab
 from lmlab.language_model import LanguageModel
 from lmlab.models import load_class
+from lmlab.runs.model_files import model_tensors, write_config
+from lmlab.runs.storage import write_tensors
 from lmlab.tasks.predicting import Predictor
+from lmlab.tokenizers import train
 from patience import PATIENCE, wait_until
+from standins import TEXT
 from toy_tasks import EXAMPLES, toy_heads, toy_model, toy_task, toy_tokenizer
 
 openai = pytest.importorskip("openai")
@@ -81,6 +87,27 @@ def test_fill(server: Running) -> None:
     assert readings == [(number, 5) for number in range(1, 6)]
     answer = serving.post(f"{server.address}/v1/fill", json={"model": "bert", "text": "no blank"})
     assert answer.status_code == 400
+
+
+def test_the_number_of_masks_is_limited(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmlab.serve.routes.fill.MOST_MASKS", 3)
+    assert len(post(server, "/v1/fill", model="bert", text="[MASK] " * 3)["blanks"]) == 3
+    answer = serving.post(f"{server.address}/v1/fill", json={"model": "bert", "text": "[MASK] " * 4})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, "text")
+    assert "4 masks; this server fills at most 3" in error["message"]
+
+
+def test_the_kind_of_a_run_is_the_system_that_it_was_trained_as(tmp_path: Path) -> None:
+    tokenizer = train("wordpiece:120", [TEXT])
+    model = toy_model("bert", tokenizer)
+    write_config(tmp_path, "mbert", model.config.model_dump())
+    write_tensors(tmp_path / "model.safetensors", model_tensors(model))
+    tokenizer.save(tmp_path / "tokenizer.json")
+    lm = lmlab.load(tmp_path)
+    assert (lm.kind, replace(lm, path=None).kind) == ("mbert", "bert")
+    with serving.serving({"multilingual": lm}) as server:
+        assert serving.get(f"{server.address}/v1/models/multilingual").json()["kind"] == "mbert"
 
 
 def test_translate(server: Running) -> None:

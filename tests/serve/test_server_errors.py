@@ -148,10 +148,10 @@ def test_internal_value_errors_are_500_with_a_traceback(
 def test_a_step_that_fails_is_logged_and_told_as_500(models: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving.serving({"gpt2": models["gpt2"]}) as server:
 
-        def broken(batch: object) -> None:
+        def broken() -> None:
             raise ValueError("a step")
 
-        monkeypatch.setattr(server.runs.served["gpt2"].engine, "_step", broken)
+        monkeypatch.setattr(server.runs.served["gpt2"].engine._batch, "_step", broken)
         check_500(ask(server, "/v1/completions", prompt="the", max_tokens=9), caplog, says="unexpected ValueError")
         assert serving.get(f"{server.address}/health").status_code == 503
 

@@ -28,6 +28,7 @@ DAMAGES = {
     "cut off": ("config.json", '{"kind": "lst'),
     "bytes": ("config.json", "\x00\x01\x02"),
     "long number": ("config.json", '{"kind": "lstm", "model": ' + "9" * 5000 + "}"),
+    "cut off frame": ("frame.json", '{"text": ['),
     "large": ("config.json", '{"kind": "lstm", "model": "' + "x" * 2**22 + '"}'),
 }
 ODD = {

@@ -226,6 +226,33 @@ def test_neighbours_are_found_run_by_run(client: Any, studio_runs: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("route", "body", "able", "unable"),
+    [
+        ("minimal-pairs", {"pairs": "a cat | cat a"}, ["counts", "demo/lstm"], "en-de"),
+        (
+            "bias/templates",
+            {"groups": ["she", "he"], "templates": ["The {word} saw {group}."], "words": ["cat"]},
+            ["counts"],
+            "en-de",
+        ),
+        ("senses", {"word": "cat", "lines": "the cat sat\na cat ran\nthe cat ate\nthat cat"}, ["bert"], "counts"),
+        ("surprisal", {"text": "the cat"}, ["counts"], "no such run"),
+    ],
+)
+def test_a_run_that_cannot_answer_is_refused_alone(
+    client: Any, route: str, body: dict[str, Any], able: list[str], unable: str
+) -> None:
+    found = ask(client, route, runs=[unable, *able], **body)
+    assert [each["run"] for each in found["runs"]] == able
+    assert found["runs"] == ask(client, route, runs=able, **body)["runs"]
+    ((name, why),) = [(each["run"], each["why"]) for each in found["refused"]]
+    assert name == unable
+    response = client.post(f"/studio/api/{route}", json={"runs": [unable], **body})
+    assert response.status_code == 400
+    assert why in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
     ("route", "body", "told"),
     [
         ("neighbours", {"runs": ["bert"], "words": ["a", "b"]}, "give one, or three"),

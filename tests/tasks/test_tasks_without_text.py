@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.media import Picture
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.metric import Metric
 from lmlab.models.model import Model, ModelConfig, Output
@@ -45,9 +45,9 @@ class Patches(Model):
 
     def forward(self, patches: Tensor) -> Output:
         embedded = self.embedding(patches)
-        note_layer(embedded)
+        record_layer(embedded)
         hidden = torch.tanh(self.layer(embedded)) + embedded
-        note_layer(hidden)
+        record_layer(hidden)
         return Output(hidden)
 
     def depths(self) -> list[list[nn.Parameter]]:
@@ -56,7 +56,7 @@ class Patches(Model):
     def embedding_flops_of(self, inputs: Mapping[str, Tensor]) -> float:
         return 0.0
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         return 2.0 * (self.embedding.weight.numel() + self.layer.weight.numel())
 
 
@@ -142,5 +142,8 @@ def test_pictures_are_learnt_by_every_method(method: str) -> None:
         optimizer.step()
     predictor = Predictor(task=task, model=model, heads=heads)
     assert [each.value for each in predictor.predict(examples)] == [example.label for example in examples]
+    called: list[Any] = []
+    learner.register_forward_hook(lambda module, arguments, output: called.append(output))
     found = TaskValidator(learner, task, examples, task.items(examples))()
+    assert called, "wrappers such as FSDP must see the call"
     assert found.values["accuracy"] == 1.0

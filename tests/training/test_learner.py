@@ -183,6 +183,7 @@ def test_progress_of_old_checkpoints_counts_tokens() -> None:
     progress = TrainingProgress.model_validate({"step": 3, "tokens": 96})
     assert (progress.units, progress.tokens) == ({"tokens": 96}, 96)
     assert TrainingProgress.model_validate(progress.model_dump()) == progress
+    assert TrainingProgress.model_validate({"share": 0.25}).fraction == 0.25
     old = TrainingProgress.model_validate({"measures": {"accuracy": [3.0, 4]}, "best_measures": {"f1": 0.5}})
     assert (old.metric_sums, old.best_metrics) == ({"accuracy": (3.0, 4)}, {"f1": 0.5}), (
         "as they were called before 0.6"

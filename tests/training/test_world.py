@@ -81,7 +81,7 @@ def interrupt_and_resume(world: GlooWorld, folder: Path) -> None:
     asked = iter([False, False, world.writes])  # only one process is interrupted, and all of them stop
     outcome = start(settings, folder / "run", world=world, interrupted=lambda: next(asked))
     assert (outcome.interrupted, outcome.progress.step) == (True, 2)
-    world.agree(None)
+    world.broadcast(None)
     assert resume(folder / "run", world=world).progress.step == 4
 
 
@@ -118,8 +118,8 @@ class Second(World):
 
 
 def test_processes_share_the_micro_batches_of_a_step() -> None:
-    assert list(ALONE.places(3, 4)) == [12, 13, 14, 15]
-    assert list(Second().places(3, 2)) == [14, 15]
+    assert list(ALONE.micro_batches(3, 4)) == [12, 13, 14, 15]
+    assert list(Second().micro_batches(3, 2)) == [14, 15]
     assert ALONE.writes
     assert not Second().writes
 
@@ -154,8 +154,8 @@ def gradients_of(world: World, *, accumulate: int) -> dict[str, torch.Tensor]:
     learner = Learner(create("gpt2", {"vocabulary": 20, **SMALL["gpt2"]}, size="tiny"), Causal())
     loader = Windows(np.arange(2000, dtype=np.uint16) % 20, batch=4, window=16, seed=0)
     forward, counts = world.wrap(learner), {"next": 4 * 16 * 2}
-    for place in world.places(0, accumulate):
-        loss = forward(Causal().batch(loader.batch(place)))
+    for number in world.micro_batches(0, accumulate):
+        loss = forward(Causal().batch(loader.batch(number)))
         (weighted_mean(loss.sums, counts, learner.objective.loss_weights) * world.gradient_scale).backward()
     return {name: each.grad for name, each in learner.named_parameters() if each.grad is not None}
 

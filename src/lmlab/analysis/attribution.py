@@ -24,7 +24,7 @@ from lmlab.decoding.masked_text import encode_masked_text
 from lmlab.layers.watching import watching
 from lmlab.messages import ArgumentError
 from lmlab.models import name_of
-from lmlab.models.abilities import FillsBlanks, PredictsNext, require
+from lmlab.models.abilities import FillsMasks, PredictsNext, require
 from lmlab.models.model import Model, NextTokenModel
 from lmlab.pages.figures import Bar, Bars, ColouredText, Figure, Lines
 from lmlab.pages.views import Table
@@ -88,7 +88,7 @@ def attribute(model: Any, text: str, *, prediction: str | None = None) -> Attrib
     if reads_on:
         row, place = prompt_tokens(frame, tokenizer.encode(text)), -1
     else:
-        filler = require(network, FillsBlanks)
+        filler = require(network, FillsMasks)
         masked = encode_masked_text(text, tokenizer, frame)
         if len(masked.positions) != 1:
             raise ValueError(f"{len(masked.positions)} blanks in {text!r}: mark one place with [MASK]")

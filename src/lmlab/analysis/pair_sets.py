@@ -12,9 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmlab.data.readers.files import open_zip
-from lmlab.data.readers.strict_text import check_exists, list_folder, read_whole, shorten
-from lmlab.data.readers.tables import Table, parse_csv, parse_json, parse_tsv
+from lmlab.data.readers.files import check_exists, list_folder, open_zip, read_whole, shorten
+from lmlab.data.readers.labelled.tables import Table, parse_csv, parse_json, parse_tsv
 
 Span = tuple[int, int]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from lmlab.data.readers.strict_text import check_exists, read_whole
-from lmlab.data.readers.tables import parse_csv, parse_tsv
-from lmlab.data.readers.tagged import is_conllu, read_sentences
+from lmlab.data.readers.files import check_exists, read_whole
+from lmlab.data.readers.labelled.conll import is_conllu, read_sentences
+from lmlab.data.readers.labelled.tables import parse_csv, parse_tsv
 
 
 class Parsed(NamedTuple):

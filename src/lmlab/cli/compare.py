@@ -13,8 +13,8 @@ from lmlab.cli.errors import format_option
 from lmlab.cli.options import Documents, Seeds, Settings, Size, Split, Test, Valid, parse_fractions, split_commas
 
 if TYPE_CHECKING:
-    from lmlab.compare.comparison import Published
-    from lmlab.compare.plan import Conditions
+    from lmlab.comparison.folder import Published
+    from lmlab.comparison.plan import Conditions
 
 MODELS = "ngram,nplm,lstm,gpt2"
 BUDGET = "60s"
@@ -121,16 +121,16 @@ def compare(
         if is_study(folder):
             _resume_study(folder, given)
             return
-        from lmlab.compare.comparison import compare as resume_comparison
+        from lmlab.comparison.folder import run_comparison
 
         conditions = _resumed(folder, given)
-        watch(lambda **watching: resume_comparison(conditions, folder, csv=csv, **watching), folder)
+        watch(lambda **watching: run_comparison(conditions, folder, csv=csv, **watching), folder)
         return
     if not text:
         raise ValueError("name a text: lmlab compare book.txt -o compared (builtin is Python's documentation)")
     if output is None:
         raise ValueError("give -o FOLDER, the folder of the comparison, for instance -o compared")
-    from lmlab.compare.compare_models import compare_models
+    from lmlab.comparison.compare import compare as compare_models
 
     options: dict[str, Any] = {
         "models": models,
@@ -167,7 +167,7 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
     """Runs on a task, each learning it in several ways."""
     from lmlab.cli.finetune import run_with_progress
     from lmlab.cli.scores import print_study
-    from lmlab.data.readers.columns import parse_columns
+    from lmlab.data.readers.labelled.columns import parse_columns
     from lmlab.transfer.finetune import compare_runs
 
     known = {
@@ -265,9 +265,9 @@ def _options(names: Iterable[str]) -> str:
 
 
 def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
-    """The conditions of a comparison to go on with; a ValueError names the options that say something else."""
-    from lmlab.compare.conditions import describe_changes, read_conditions
-    from lmlab.compare.plan import choose_systems, choose_tokenizers
+    """The conditions of a comparison to resume; a ValueError names the options that differ."""
+    from lmlab.comparison.conditions import describe_changes, read_conditions
+    from lmlab.comparison.plan import choose_systems, choose_tokenizers
 
     if "overwrite" in given:
         raise ValueError("--resume continues a comparison and --overwrite replaces it: give one of them")
@@ -305,7 +305,7 @@ def watch(work: Callable[..., Published], folder: Path) -> None:
     """Run a comparison with the live table, and show its leaderboard."""
     from lmlab.cli.leaderboard import LiveTable
     from lmlab.cli.progress import catch_interrupts
-    from lmlab.compare.runner import Interruption
+    from lmlab.comparison.runner import Interruption
 
     try:
         with LiveTable() as table:
@@ -319,7 +319,7 @@ def watch(work: Callable[..., Published], folder: Path) -> None:
 
 
 def _add(runs: list[Path], folder: Path, *, csv: bool) -> Published:
-    from lmlab.compare.comparison import add
+    from lmlab.comparison.folder import add
 
     return add(runs, folder, csv=csv)
 
@@ -327,7 +327,7 @@ def _add(runs: list[Path], folder: Path, *, csv: bool) -> Published:
 def _report(done: Published) -> None:
     from lmlab.cli.console import Console
     from lmlab.cli.leaderboard import show
-    from lmlab.compare.leaderboard import read_rankings
+    from lmlab.comparison.leaderboard import read_rankings
 
     console = Console(highlight=False)
     show(done.board, console)

@@ -27,7 +27,8 @@ def convert(
     The checkpoints are those of transformers; ARPA files hold the n-grams of KenLM and SRILM. An n-gram over anything
     but words is written with its tokenizer beside it, TARGET.tokenizer.json, with which it is read again. A fine-tuned
     run is written with its head and label names, for instance as BertForSequenceClassification, and read with them.
-    Of ELMo the two published files are read, options.json and the HDF5 weights (pip install 'lmlab\\[elmo]').
+    Of CTranslate2 the folders of Whisper models are read. Of ELMo the two published files are read, options.json and
+    the HDF5 weights (pip install 'lmlab\\[elmo]').
 
     Examples:
 
@@ -40,6 +41,8 @@ def convert(
       lmlab convert srilm.arpa.gz runs/srilm
 
       lmlab convert elmo-files/ runs/elmo
+
+      lmlab convert faster-whisper-tiny.en/ runs/tiny.en
 
       lmlab convert runs/word2vec vectors.txt
 
@@ -57,6 +60,16 @@ def convert(
             raise ValueError(f"{target} is{other} read by this command; choose another name")
         if target.resolve() in read.resolve().parents:
             raise ValueError(f"{target} holds {read}, which is read by this command; choose another name")
+    if _is_ctranslate2(source):
+        from lmlab.interop.ctranslate2 import import_ctranslate2
+
+        if to is not None or tokenizer is not None:
+            raise ValueError(
+                f"{source} has a model of CTranslate2, which becomes a run: leave out --to and --tokenizer"
+            )
+        import_ctranslate2(source, target, overwrite=overwrite)
+        print(printable(f"wrote {target}"))
+        return
     if tokenizer is not None and source.is_dir() and not _is_huggingface(source):
         raise ValueError(f"--tokenizer is for Hugging Face folders and ARPA files; {source} has its own")
     written = [target]
@@ -121,6 +134,11 @@ def _is_huggingface(path: Path) -> bool:
     except (OSError, ValueError):  # a folder without one, which the reader will complain about
         return not (path / "recipe.json").is_file()
     return not (isinstance(config, dict) and "kind" in config)
+
+
+def _is_ctranslate2(path: Path) -> bool:
+    """Whether a folder has the model.bin of CTranslate2."""
+    return (path / "model.bin").is_file() and not (path / "model.safetensors").is_file()
 
 
 def _is_elmo(path: Path) -> bool:

@@ -25,7 +25,7 @@ def demo(
 
     from lmlab.cli.compare import watch
     from lmlab.cli.console import Console
-    from lmlab.compare.compare_models import compare_models
+    from lmlab.comparison.compare import compare as compare_models
 
     console = Console(highlight=False)
     console.print(

@@ -59,8 +59,13 @@ def evaluate(
 
       lmlab evaluate runs/en-de --source test.en --target test.de --beams 5
 
+      lmlab evaluate runs/whisper clips.tsv --json
+
     A fine-tuned run is measured by the metric of its task, with a 95% interval: accuracy, F1, Matthews correlation,
     Pearson and Spearman correlation, exact match.
+
+    A speech recognizer is measured by its word and character error rates, of texts in lower case without punctuation,
+    and of texts as they are. Its search is greedy unless --beams is another number than 5.
 
     BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab\\[eval]'
     """
@@ -80,6 +85,12 @@ def evaluate(
             json_=json_,
             device=device,
         )
+        return
+    if data is not None and run.is_dir() and _reads_sound(run):
+        from lmlab.cli.transcription_scores import evaluate_speech
+
+        check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
+        evaluate_speech(run, data, beams=1 if beams == 5 else beams, output=output, json_=json_, device=device)
         return
     if data is not None or columns is not None or others or drop_bad_labels:
         if not run.is_dir():
@@ -123,6 +134,15 @@ def evaluate(
     _print(values, json_=json_)
 
 
+def _reads_sound(run: Path) -> bool:
+    """Whether a run is that of a speech recognizer."""
+    from lmlab.models import find
+    from lmlab.runs.storage import read_json
+
+    config = read_json(run / "config.json") if (run / "config.json").is_file() else {}
+    return isinstance(config, dict) and "kind" in config and "transcripts" in find(str(config["kind"])).does
+
+
 def _evaluate_task(
     runs: list[Path],
     data: str | None,
@@ -138,7 +158,7 @@ def _evaluate_task(
     from dataclasses import replace
 
     from lmlab.cli.console import progress_bar
-    from lmlab.data.readers.columns import parse_columns
+    from lmlab.data.readers.labelled.columns import parse_columns
     from lmlab.language_model import load_ensemble
     from lmlab.tasks.predicting import describe_left_out
     from lmlab.training.devices import choose_device

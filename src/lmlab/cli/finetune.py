@@ -111,7 +111,7 @@ def finetune(
     """
     from lmlab.cli.scores import print_study
     from lmlab.config import apply_settings
-    from lmlab.data.readers.columns import parse_columns
+    from lmlab.data.readers.labelled.columns import parse_columns
 
     if data is None:
         resume_folder(_only_folder(context, run), json_=json_)

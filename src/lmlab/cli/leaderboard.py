@@ -11,13 +11,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from lmlab.cli.console import Console
-from lmlab.compare.leaderboard import Board, describe_groups, headline, read_rankings, verdict
-from lmlab.compare.notes import ADDED, describe_basis, write_caveats
-from lmlab.compare.plan import PlannedRun, Skipped
-from lmlab.compare.ranking import Ranking
-from lmlab.compare.records import Entry, Record, choose_basis, validation_seconds
-from lmlab.compare.tracks import track_of
-from lmlab.compare.tracks.track import Column
+from lmlab.comparison.leaderboard import Board, describe_groups, headline, read_rankings, verdict
+from lmlab.comparison.notes import ADDED, describe_basis, write_caveats
+from lmlab.comparison.plan import PlannedRun, Skipped
+from lmlab.comparison.ranking import Ranking
+from lmlab.comparison.records import Entry, Record, choose_basis, validation_seconds
+from lmlab.comparison.tracks import track_of
+from lmlab.comparison.tracks.track import Column
 from lmlab.pages.formats import short
 from lmlab.training.progress import TrainingProgress
 
@@ -61,7 +61,7 @@ class LiveTable:
 
     def log(self, planned: PlannedRun, line: dict[str, Any], progress: TrainingProgress) -> None:
         row = self.rows[planned.name]
-        done = BAR if progress.ended else round(progress.share * BAR)
+        done = BAR if progress.ended else round(progress.fraction * BAR)
         row["bar"] = f"[cyan]{'━' * done}[/cyan][dim]{'━' * (BAR - done)}[/dim]"
         row["tokens"] = short(progress.tokens)
         track = track_of(planned.system)

@@ -86,6 +86,8 @@ def read_examples(
     from lmlab.data.readers.examples import Example
 
     task = predictor.task
+    if texts and (pictures := task.read_paths(texts)) is not None:
+        return pictures
     if (
         len(texts) == 1
         and not is_input(texts[0])
@@ -125,9 +127,9 @@ def _read_questions(file: str) -> list[str]:
 
 def _read_file(task: Task, file: str, columns: str | None) -> list[Example]:
     """An example for each row of a file, whose labels are not looked at."""
-    from lmlab.data.readers.columns import parse_columns
     from lmlab.data.readers.examples import task_name
-    from lmlab.data.readers.strict_text import read_text
+    from lmlab.data.readers.files import read_text
+    from lmlab.data.readers.labelled.columns import parse_columns
     from lmlab.data.readers.unlabelled import TABLE_ENDINGS, read_unlabelled
 
     table = file.lower().removesuffix(".gz").endswith(TABLE_ENDINGS)

@@ -70,10 +70,10 @@ class TrainingDisplay:
     def log(self, line: dict[str, Any], progress: TrainingProgress) -> None:
         assert self.task is not None
         self.last |= {key: value for key, value in line.items() if value is not None}
-        share = 1.0 if progress.ended else progress.share
-        left = f"  {_clock(progress.seconds * (1 - share) / share)} left" if 0 < share < 1 else ""
+        fraction = 1.0 if progress.ended else progress.fraction
+        left = f"  {_clock(progress.seconds * (1 - fraction) / fraction)} left" if 0 < fraction < 1 else ""
         detail = _detail(self.last) + left
-        self.bars.update(self.task, completed=share, detail=detail)
+        self.bars.update(self.task, completed=fraction, detail=detail)
         if not self.console.is_terminal and "valid_loss" in line:
             self.console.print(f"step {line['step']}  {detail}", soft_wrap=True)
             self.last = {}  # so that no line repeats what an earlier one said

@@ -72,9 +72,9 @@ def score(
     """
     from lmlab.cli.console import Console, progress_bar
     from lmlab.cli.texts import check_outputs, choose_boundary, documents_of, read_documents
-    from lmlab.compare.held_out import make_test_text
-    from lmlab.compare.joining import MAX_SHARED, fraction_trained_on
-    from lmlab.compare.likelihood import choose_scored_part
+    from lmlab.comparison.held_out import make_test_text
+    from lmlab.comparison.joining import MAX_SHARED, fraction_trained_on
+    from lmlab.comparison.likelihood import choose_scored_part
     from lmlab.costs.countries import find_grid
     from lmlab.decoding.scorer import add_scores
     from lmlab.language_model import load

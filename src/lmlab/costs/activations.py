@@ -15,7 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
 from lmlab.layers.recurrent import Layer
-from lmlab.models.abilities import Detects, FillsBlanks, FillsInOrder, WritesTarget, ability, require
+from lmlab.models.abilities import Detects, FillsInOrder, FillsMasks, WritesTarget, ability, require
 from lmlab.models.model import Filler, Model
 from lmlab.models.states import detach_state
 
@@ -73,7 +73,7 @@ class Activations:
         with saved_tensors_hooks(keep, lambda tensor: tensor), _FusedAttention(keep):
             if ability(model, WritesTarget) is not None:
                 model(**inputs, source=inputs["tokens"])
-            elif ability(model, FillsBlanks) is not None:
+            elif ability(model, FillsMasks) is not None:
                 fill_blanks(model, inputs["tokens"], blanks=max(1, round(self._predicted * window)))
             else:
                 model(**inputs, state=state)
@@ -82,7 +82,7 @@ class Activations:
 
 def fill_blanks(model: Model, tokens: Tensor, *, blanks: int) -> None:
     """A forward pass of pre-training over tokens [B, T], up to the vectors from which the scores are computed."""
-    filler = require(model, FillsBlanks)
+    filler = require(model, FillsMasks)
     assert isinstance(filler, Filler)
     if isinstance(filler, FillsInOrder):  # its output layer saves nothing more
         places = torch.arange(blanks, device=tokens.device).expand(len(tokens), -1)

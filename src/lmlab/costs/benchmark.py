@@ -76,6 +76,8 @@ def synthetic_task(model: Model, design: Design, *, tokens: int, seed: int) -> t
     """The objective of a system, and synthetic data for it: documents, or pairs for a translator."""
     if not design.vocabulary:
         raise ValueError(f"{design.name} reads no text, and the benchmark needs text; compute its cost instead")
+    if "text" not in find(design.name).reads:
+        raise ValueError(f"{design.name} learns from recordings, and the benchmark has text; leave out the benchmark")
     settings = find(design.name).objective
     specials = load_objective(settings["kind"]).specials
     tokenizer = synthetic_tokenizer(design.vocabulary, specials=specials)

@@ -38,6 +38,14 @@ DATA = {
     "examples": Kind(
         "lmlab.data.corpora.examples:ExamplesConfig", "lmlab.data.corpora.examples:prepare", keys=("examples",)
     ),
+    "speech": Kind(
+        "lmlab.data.corpora.recordings:SpeechConfig", "lmlab.data.corpora.recordings:prepare", keys=("speech",)
+    ),
+    "images": Kind("lmlab.data.corpora.images:ImagesConfig", "lmlab.data.corpora.images:prepare", keys=("images",)),
+    "captions": Kind(
+        "lmlab.data.corpora.captions:CaptionsConfig", "lmlab.data.corpora.captions:prepare", keys=("captions",)
+    ),
+    "notes": Kind("lmlab.data.corpora.notes:NotesConfig", "lmlab.data.corpora.notes:prepare", keys=("notes",)),
 }
 
 
@@ -73,9 +81,12 @@ def _has_languages(text: Any) -> bool:
     return isinstance(text, Mapping) or (isinstance(texts, list) and by_language(texts) is not None)
 
 
-def make_config(values: Mapping[str, Any], *, where: str = "data") -> DataConfig:
-    """Return the checked settings of data, of the kind that they name; a ValueError says which of them is wrong."""
-    values = _recognize_media(values)
+def make_config(values: Mapping[str, Any], *, where: str = "data", reads: Sequence[str] = ("text",)) -> DataConfig:
+    """Return the checked settings of data, of the kind that they name; a ValueError says which of them is wrong.
+
+    `reads` are the kinds that a system learns from: files that are given as text are of the first of them.
+    """
+    values = _recognize_media(_as_kind(values, reads))
     kind = find_kind(values)
     cls = load_config(kind)
     known = {name: value for name, value in values.items() if value is not None or name in cls.model_fields}
@@ -89,6 +100,14 @@ def make_config(values: Mapping[str, Any], *, where: str = "data") -> DataConfig
             )
         raise ValueError(f"unknown setting {where}.{name}{suggest(name, cls.allowed())}")
     return build(cls, {**known, "kind": kind}, where=where)
+
+
+def _as_kind(values: Mapping[str, Any], reads: Sequence[str]) -> Mapping[str, Any]:
+    """Return the settings with the files that are given as text as files of what a system reads, if that is no text."""
+    if values.get("kind") is not None or values.get("text") is None or "text" in reads:
+        return values
+    rest = {name: value for name, value in values.items() if name != "text"}
+    return {**rest, "kind": reads[0], DATA[reads[0]].keys[0]: values["text"]}
 
 
 def _recognize_media(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -114,15 +133,20 @@ def prepare(
     processor: str | Processor | None,
     source: str | Tokenizer | None = None,
     specials: Sequence[str] = (),
+    media: Processor | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """Read, split and process the data of a recipe or a comparison; what is slow to make is kept in the cache.
 
     `processor` is a tokenizer (or its spec) for text, and what the kind of data asks for otherwise; None leaves it to
     the kind. `source` is the tokenizer of a translator's sources, if it has its own. `specials` are special tokens that
-    the corpus' tokenizer needs. They come after all others, so the encoded text is the same without them.
+    the corpus' tokenizer needs. They come after all others, so the encoded text is the same without them. `media` is
+    the processor of the pictures or sounds of a run that is resumed or continued; None lets the kind choose one.
     """
-    corpus: Corpus = _load(DATA[config.kind].prepare)(config, processor=processor, source=source, progress=progress)
+    further = {} if media is None else {"media": media}
+    corpus: Corpus = _load(DATA[config.kind].prepare)(
+        config, processor=processor, source=source, progress=progress, **further
+    )
     return corpus.with_specials(specials)
 
 

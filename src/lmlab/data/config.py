@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from lmlab.config import Config
 from lmlab.data import make_config
+from lmlab.data.readers.media import BUILTINS
 from lmlab.data.readers.text import BUILTIN, STANDARD_INPUT
 
 
@@ -57,6 +58,10 @@ class DataConfig(Config):
         """All settings that may be written."""
         return [*cls.model_fields, *cls.ALIASES]
 
+    def usual_tokenizer(self, of_system: str | None) -> str | None:
+        """Return the tokenizer for these data, unless the user names one: that of the system."""
+        return of_system
+
     @property
     def named(self) -> list[str]:
         """The texts that are learnt from, as they were given."""
@@ -75,7 +80,7 @@ class DataConfig(Config):
 
     def on_disk(self) -> list[str]:
         """All texts that are read from files."""
-        return [path for path in self.paths() if path not in (BUILTIN, STANDARD_INPUT)]
+        return [path for path in self.paths() if not _has_no_file(path)]
 
     def missing(self) -> list[str]:
         """The texts that are not where they were."""
@@ -116,8 +121,13 @@ def _map(value: Any, change: Callable[[str], str]) -> Any:
     return value
 
 
+def _has_no_file(path: str) -> bool:
+    """Whether data come from no file: built-in data, or standard input."""
+    return path in (BUILTIN, STANDARD_INPUT) or path in BUILTINS or path.startswith(f"{BUILTIN}:")
+
+
 def _absolute(path: str) -> str:
-    return path if path in (BUILTIN, STANDARD_INPUT) else os.path.abspath(os.path.expanduser(path))
+    return path if _has_no_file(path) else os.path.abspath(os.path.expanduser(path))
 
 
 def expand(path: str) -> list[str]:

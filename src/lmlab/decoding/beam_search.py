@@ -19,6 +19,8 @@ from lmlab.models.abilities import State, Steps
 from lmlab.models.states import Decoding
 
 Penalty = Literal["wu", "power"]
+Rules = Callable[[Tensor, Tensor], Tensor]
+"""Written tokens [N, T] and the log-probabilities of the next [N, V] -> which of these are forbidden, [N, V]."""
 MOST_PENALTY = 10
 """The greatest exponent of a length."""
 
@@ -70,6 +72,7 @@ def beam_search(
     shortest: int = 0,
     no_repeat: int = 0,
     never: Sequence[int] = (),
+    rules: Rules | None = None,
     state: State = None,
     watch: Callable[[Expansion], None] | None = None,
 ) -> list[list[Hypothesis]]:
@@ -82,8 +85,8 @@ def beam_search(
 
     No text ends before it has `shortest` tokens (besides the boundary), none has the same `no_repeat` tokens in a row
     twice (0: it may), and none has a token of `never`; what is forbidden has no probability, and the other tokens keep
-    theirs. `state` is where to begin, of an encoder-decoder: `begin(encode(source))`; the beams of a text share what
-    it knows of the source.
+    theirs. `rules` may forbid further tokens by what is written so far. `state` is where to begin, of an
+    encoder-decoder: `begin(encode(source))`; the beams of a text share what it knows of the source.
     """
     size, length_before, device = *prompt.shape, prompt.device
     limits = [tokens] * size if isinstance(tokens, int) else [int(limit) for limit in tokens]
@@ -114,6 +117,8 @@ def beam_search(
             logs[:, list(never)] = -torch.inf
         if no_repeat:
             logs.masked_fill_(_repeats(texts.flatten(0, 1), no_repeat, vocabulary, boundary), -torch.inf)
+        if rules is not None:
+            logs.masked_fill_(rules(texts.flatten(0, 1)[:, length_before:], logs), -torch.inf)
         best, parent, token = _candidates(logs, totals, min(2 * beams, width * vocabulary))
         ends = best.isfinite() & (token == (-1 if boundary is None else boundary))
         totals, kept = best.masked_fill(ends, -torch.inf).topk(min(beams, best.shape[1]))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lmlab.decoding.masked_text import MaskedText, encode_masked_text, fill_masks
-from lmlab.models.abilities import FillsBlanks, require
+from lmlab.models.abilities import FillsMasks, require
 from lmlab.models.model import Filler
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
@@ -82,7 +82,7 @@ class Filled:
 class MaskFiller:
     """A model that fills masks, with its tokenizer and its frame."""
 
-    model: FillsBlanks
+    model: FillsMasks
     tokenizer: Tokenizer
     frame: Frame
     by_generator: bool = False
@@ -145,7 +145,7 @@ class MaskFiller:
 
 def filler_of(model: object, tokenizer: Tokenizer, frame: Frame) -> MaskFiller:
     """The part of a model that fills masks; for ELECTRA the generator, not the model that users hold."""
-    found = require(model, FillsBlanks)
+    found = require(model, FillsMasks)
     other = isinstance(found, Filler) and found.encoder is not model
     return MaskFiller(model=found, tokenizer=tokenizer, frame=frame, by_generator=other)
 
@@ -155,7 +155,7 @@ class _Masks:
 
     def __init__(
         self,
-        model: FillsBlanks,
+        model: FillsMasks,
         masked: MaskedText,
         sequence: list[int] | None,
         progress: ReportProgress | None,

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from lmlab.decoding.chain_rule import Nats
-from lmlab.models.abilities import FillsBlanks
+from lmlab.models.abilities import FillsMasks
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers.frames import Frame, collate
 
@@ -39,7 +39,7 @@ class Window(NamedTuple):
 
 @torch.inference_mode()
 def pseudo_score_tokens(
-    model: FillsBlanks,
+    model: FillsMasks,
     documents: Sequence[ArrayLike],
     *,
     frame: Frame,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lmlab.decoding.chain_rule import Nats, score_tokens, score_without_boundary
 from lmlab.decoding.mixture import Mixture, learn_weights
 from lmlab.decoding.pseudo_likelihood import Chosen, pseudo_score_tokens
-from lmlab.models.abilities import FillsBlanks, PredictsBothWays, PredictsNext, ability, require
+from lmlab.models.abilities import FillsMasks, PredictsBothWays, PredictsNext, ability, require
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import opening_token, puts_boundary
@@ -200,7 +200,7 @@ class BothDirections:
 class PseudoLikelihood:
     """Each token given all others: pseudo_likelihood.py."""
 
-    model: FillsBlanks
+    model: FillsMasks
     frame: Frame
     mask: int
     pseudo = True
@@ -313,7 +313,7 @@ def scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
     both = ability(model, PredictsBothWays)
     if both is not None:
         return Scorer(rule=BothDirections(both, frame), tokenizer=tokenizer)
-    fills = frame.has("cls") or ability(model, FillsBlanks) is not None
+    fills = frame.has("cls") or ability(model, FillsMasks) is not None
     if fills and ability(model, PredictsNext) is None:
         return pseudo_scorer_of(model, tokenizer, frame)
     return Scorer(rule=ChainRule(require(model, PredictsNext), frame), tokenizer=tokenizer)
@@ -321,5 +321,5 @@ def scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
 
 def pseudo_scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
     """The scorer by pseudo-log-likelihood of a model that fills masks."""
-    rule = PseudoLikelihood(require(model, FillsBlanks), frame, tokenizer.special("mask"))
+    rule = PseudoLikelihood(require(model, FillsMasks), frame, tokenizer.special("mask"))
     return Scorer(rule=rule, tokenizer=tokenizer)

@@ -42,12 +42,16 @@ class Alignment(nn.Module):
 
     def forward(self, s: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
         """s [B * K, T, H], the source's keys and values, mask [B, 1, S] False at padding -> a [B * K, T, M]."""
+        return self.read(s, keys, values, mask)[0]
+
+    def read(self, s: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The same with the weights: a [B * K, T, M] and α [B * K, T, S]."""
         rows, length, _ = s.shape
         e = self.scores(s.reshape(len(values), -1, s.shape[-1]), keys)  # [B, K * T, S]
         weights = (e if mask is None else e.masked_fill(~mask, -math.inf)).softmax(-1)
         if is_watched(self.probabilities):
             weights = self.probabilities(weights.reshape(rows, 1, length, -1)).reshape(weights.shape)
-        return (weights @ values).reshape(rows, length, -1)
+        return (weights @ values).reshape(rows, length, -1), weights.reshape(rows, length, -1)
 
 
 class DotAlignment(Alignment):

@@ -84,7 +84,7 @@ class KeyValueCache(NamedTuple):
         slots = [Slot(layer[texts], self.length, seen, rows) for layer in layers]
         return KeyValueCache(layers, length, lengths, self.batch_invariant), slots
 
-    def apart(self) -> KeyValueCache:
+    def make_batch_invariant(self) -> KeyValueCache:
         """The same texts, kept apart."""
         layers = tuple(_resize(layer, _rounded(max(self.length, 1)), used=self.length) for layer in self.layers)
         return KeyValueCache(layers, self.length, self._each, True)
@@ -92,7 +92,7 @@ class KeyValueCache(NamedTuple):
     def select(self, index: Tensor) -> KeyValueCache:
         """The cache whose text i is text index[i] of this one."""
         if self.batch_invariant:
-            return self._select_apart(index)
+            return self._select_invariant(index)
         layers = tuple(layer.index_select(0, index) for layer in self.layers)
         if self.lengths is None:
             return KeyValueCache(layers, self.length)
@@ -102,7 +102,7 @@ class KeyValueCache(NamedTuple):
         """All texts of this cache and of others of the same model."""
         caches = [self, *others]
         if self.batch_invariant:
-            return self._join_apart(caches)
+            return self._join_invariant(caches)
         room = max(_rounded(max(cache.length for cache in caches)), FIRST)
         layers = tuple(
             torch.cat([_resize(layer, room, used=cache.length) for layer, cache in zip(parts, caches, strict=True)])
@@ -110,7 +110,7 @@ class KeyValueCache(NamedTuple):
         )
         return KeyValueCache(layers, *_settled(torch.cat([cache._each for cache in caches])))
 
-    def _select_apart(self, index: Tensor) -> KeyValueCache:
+    def _select_invariant(self, index: Tensor) -> KeyValueCache:
         """Where texts only leave, the last ones take their rows, and no other is touched."""
         assert self.lengths is not None
         lengths, count = self.lengths.index_select(0, index), len(index)
@@ -124,7 +124,7 @@ class KeyValueCache(NamedTuple):
                     layer[new].copy_(layer[old])
         return KeyValueCache(layers, int(lengths.max()) if count else 0, lengths, True)
 
-    def _join_apart(self, caches: Sequence[KeyValueCache]) -> KeyValueCache:
+    def _join_invariant(self, caches: Sequence[KeyValueCache]) -> KeyValueCache:
         """The others move into the rows that are free; where there are too few, into twice as many."""
         lengths = torch.cat([cache._each for cache in caches])
         length, count, own = int(lengths.max()), len(lengths), len(self._each)

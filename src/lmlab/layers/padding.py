@@ -8,6 +8,7 @@ Shapes: B rows, T the places of each, K those of them that are chosen, N the tok
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -110,3 +111,11 @@ def has_padding(lengths: Tensor | None, batch: int, longest: int) -> bool:
             f"an empty text is still one token, such as [CLS]"
         )
     return least < longest
+
+
+def token_mask(tokens: Tensor, lengths: Tensor | None) -> Tensor | None:
+    """[B, T], False at padding; None if no row has padding."""
+    batch, longest = tokens.shape
+    if not has_padding(lengths, batch, longest):
+        return None
+    return torch.arange(longest, device=tokens.device) < cast(Tensor, lengths)[:, None]

@@ -76,7 +76,7 @@ def watching_layers(*, when: bool = True) -> Iterator[list[Tensor]]:
         _LAYERS.reset(token)
 
 
-def note_layer(*vectors: Tensor, unpack: Callable[[Tensor], Tensor] | None = None) -> None:
+def record_layer(*vectors: Tensor, unpack: Callable[[Tensor], Tensor] | None = None) -> None:
     """Give the vectors of a layer, or of several, to `watching_layers`; `unpack` makes rows [B, T, D] of them first."""
     layers = _LAYERS.get() if layers_watched() else None
     if layers is not None:

@@ -7,6 +7,7 @@ distance of words or characters. They may be above 1.
 from __future__ import annotations
 
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -52,6 +53,15 @@ class CharacterErrorRate(ErrorRate):
 
     def split(self, text: str) -> Sequence[str]:
         return " ".join(text.split())
+
+
+def normalise(text: str) -> str:
+    """Text in lower case without punctuation, its words separated by single spaces; apostrophes within words stay.
+
+    So "Don't  WAIT!" and "don't wait" are equal. Numbers and abbreviations are left as they are written.
+    """
+    kept = re.sub(r"(?<=\w)[’'](?=\w)", "'", text.lower())
+    return " ".join(re.sub(r"(?!(?<=\w)'(?=\w))[^\w\s]|_", " ", kept).split())
 
 
 def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lmlab.messages import suggest
-from lmlab.models.lineage import ARCHITECTURES as ARCHITECTURES
-from lmlab.models.lineage import LEFT_TO_RIGHT, SENTENCES
-from lmlab.models.lineage import LINEAGE as LINEAGE
-from lmlab.models.lineage import System as System
+from lmlab.models.defaults import ARCHITECTURES as ARCHITECTURES
+from lmlab.models.defaults import LEFT_TO_RIGHT, SENTENCES
+from lmlab.models.defaults import LINEAGE as LINEAGE
+from lmlab.models.defaults import System as System
 
 if TYPE_CHECKING:
     from lmlab.models.model import Model
@@ -25,6 +25,11 @@ def find(name: str) -> System:
     if name not in LINEAGE:
         raise ValueError(f"unknown model {name!r}{suggest(name, LINEAGE)}")
     return LINEAGE[name]
+
+
+def systems_that_read(kind: str) -> list[str]:
+    """The names of the systems that learn from a kind of data (`text`, `images`), in the order of the years."""
+    return [name for name, system in LINEAGE.items() if kind in system.reads]
 
 
 def system_of(model: object) -> System | None:

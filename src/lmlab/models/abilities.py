@@ -86,7 +86,9 @@ class LearnsNext(PredictsNext, Protocol):
     def total_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The sum of `nll`, computed the fast way for training."""
 
-    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+    def reading_flops(
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+    ) -> float:
         """Floating-point operations of the vectors of a batch."""
 
     def head_flops(self) -> float:
@@ -135,6 +137,14 @@ class WritesTarget(Steps, Protocol):
 
 
 @runtime_checkable
+class Transcribes(WritesTarget, Protocol):
+    """Writes the text of a recording; its source is the spectrogram `sound` [B, M, F]."""
+
+    def timing_heads(self) -> list[tuple[int, int]]:
+        """The heads whose cross-attention shows where in the sound each token is, as (block, head) pairs."""
+
+
+@runtime_checkable
 class LearnsTarget(WritesTarget, Protocol):
     """A network that learns to write targets: it has vectors, and the loss at these."""
 
@@ -158,7 +168,7 @@ class LearnsTarget(WritesTarget, Protocol):
 
 
 @runtime_checkable
-class FillsBlanks(Protocol):
+class FillsMasks(Protocol):
     """Predicts masked tokens from both sides; the scores at a place are those of the token at that place itself."""
 
     @property
@@ -191,12 +201,14 @@ class FillsBlanks(Protocol):
     def head_flops(self) -> float:
         """Floating-point operations of the scores at one place."""
 
-    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+    def reading_flops(
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+    ) -> float:
         """Floating-point operations of `read` for a batch, with `places` places in each row."""
 
 
 @runtime_checkable
-class FillsInOrder(FillsBlanks, Protocol):
+class FillsInOrder(FillsMasks, Protocol):
     """Predicts tokens in any order: each from what is given and from those before it in that order."""
 
     def read_in_order(self, *, order: Tensor, at: Tensor, state: State = None, **inputs: Any) -> tuple[Tensor, State]:
@@ -245,6 +257,26 @@ class PredictsNeighbours(Protocol):
 
 
 @runtime_checkable
+class MatchesPictures(Protocol):
+    """Gives pictures and texts unit vectors in one space, in which a picture is near the texts that describe it."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def embed_pictures(self, pixels: Tensor) -> Tensor:
+        """pixels [B, C, H, W] -> unit vectors [B, E]."""
+
+    def embed_texts(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """tokens [B, T], of which row i has lengths[i] -> unit vectors [B, E]."""
+
+    def scale(self) -> Tensor:
+        """The learnt number by which cosines are multiplied before a softmax."""
+
+    def matching_flops(self, inputs: Mapping[str, Tensor]) -> float:
+        """Floating-point operations of the vectors of a batch of pictures and texts."""
+
+
+@runtime_checkable
 class GivesVectors(Protocol):
     """Has layers of vectors, from the embeddings up."""
 
@@ -264,12 +296,14 @@ class Ability(NamedTuple):
 KINDS: dict[str, type] = {
     "next token": PredictsNext,
     "both directions": PredictsBothWays,
-    "blanks": FillsBlanks,
+    "blanks": FillsMasks,
     "any order": FillsInOrder,
+    "transcripts": Transcribes,
     "target text": WritesTarget,
     "replaced tokens": Detects,
     "pairs": JudgesPairs,
     "neighbours": PredictsNeighbours,
+    "pictures and texts": MatchesPictures,
     "vectors": GivesVectors,
 }
 ABILITIES = {

@@ -17,7 +17,7 @@ from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.positions import LearnedPositions, SinusoidalPositions, check_window
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
 
@@ -123,10 +123,10 @@ class AttentionLM(NextTokenModel):
         slots: list[Slot] | list[None] = [None] * len(self.blocks)
         if state is not None:
             state, slots = state.advance(length, window=self.config.window)
-        note_layer(x)
+        record_layer(x)
         for block, slot in zip(self.blocks, slots, strict=True):
             x = block(x, slot)
-            note_layer(x)
+            record_layer(x)
         return Output(x, state)
 
     def start(self, batch_size: int, **inputs: Any) -> KeyValueCache:
@@ -140,7 +140,7 @@ class AttentionLM(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding, self.positions), *((block,) for block in self.blocks))
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V."""
         weights = sum(module.weight.numel() for module in self.blocks.modules() if isinstance(module, nn.Linear))
         return 2.0 * weights + 4.0 * window * self.config.width * self.config.layers

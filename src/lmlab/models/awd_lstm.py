@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from lmlab.layers.dropout import VariationalDropout
 from lmlab.layers.recurrent import EmbeddingDropout, Kernel, WeightDroppedLSTM
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.states import reset_rows
@@ -90,13 +90,13 @@ class AWDLSTM(NextTokenModel):
         elif self.training and self.config.reset_probability > 0:
             state = reset_rows(state, probability=self.config.reset_probability)
         h = self.input_dropout(self.embedding_dropout(tokens, self.embedding))  # [B, T, D]
-        note_layer(h)
+        record_layer(h)
         ends = []
         for number, (layer, before) in enumerate(zip(self.stack(), state, strict=True)):
             x = self.hidden_dropout(h) if number else h
             fused = self.config.kernel == "fused" and not layer.watched
             h, end = (layer.run if fused else layer.unroll)(x, before)  # [B, T, H]
-            note_layer(h)
+            record_layer(h)
             ends.append(end)
         return Output(self.dropout(h), tuple(ends))
 
@@ -110,5 +110,5 @@ class AWDLSTM(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,), *((layer,) for layer in self.recurrent))
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         return sum(2.0 * parameter.numel() for parameter in self.recurrent.parameters() if parameter.dim() == 2)

@@ -25,7 +25,7 @@ from lmlab.layers.kernels.packing import pack_by_length
 from lmlab.layers.padding import Padding, choose
 from lmlab.layers.positions import LearnedPositions, check_window
 from lmlab.layers.softmax import MaskedHead
-from lmlab.layers.watching import is_watched, layers_watched, note_layer
+from lmlab.layers.watching import is_watched, layers_watched, record_layer
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.gpt import initialise
@@ -192,13 +192,13 @@ class Encoder(EncoderModel):
         x = self._enter(tokens, segments, positions, padding)
         *blocks, last = self._stack()
         for block in blocks:
-            note_layer(x, unpack=padding.unpack)
+            record_layer(x, unpack=padding.unpack)
             x = block(x, padding)
         if at is not None and self.config.direction == "both" and not (is_watched() or layers_watched()):
             return Output(last(x, padding, at), None)
-        note_layer(x, unpack=padding.unpack)
+        record_layer(x, unpack=padding.unpack)
         hidden = padding.unpack(last(x, padding))
-        note_layer(hidden)
+        record_layer(hidden)
         return Output(hidden if at is None else choose(hidden, at), None)
 
     def _enter(self, tokens: Tensor, segments: Tensor | None, positions: Tensor | None, padding: Padding) -> Tensor:
@@ -221,24 +221,26 @@ class Encoder(EncoderModel):
     def head_flops(self) -> float:
         return 0.0 if self.output is None else self.output.flops()
 
-    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+    def reading_flops(
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+    ) -> float:
         """Padding is not computed (pack_by_length), but whatever places are asked for."""
         return sum(
-            count * length * self.body_flops(length, share=1.0 if places is None else places / length)
+            count * length * self.body_flops(length, fraction=1.0 if positions is None else positions / length)
             for length, count in Counter(row_lengths(inputs)).items()
         )
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V.
 
-        The last layer computes keys and values, 2·D² weights, of all tokens, and the rest at the share of them that is
-        asked for.
+        The last layer computes keys and values (2·D² weights) of all tokens, and the rest only for the `fraction` of
+        tokens whose vectors are needed.
         """
         width = self.config.width
         weights = sum(module.weight.numel() for module in self.blocks[0].modules() if isinstance(module, nn.Linear))
         layer = 2.0 * weights + 4.0 * window * width
         spared = layer - 4.0 * width**2 if self.config.direction == "both" else 0.0
-        return self.config.layers * layer - (1 - share) * spared
+        return self.config.layers * layer - (1 - fraction) * spared
 
 
 class Bert(Encoder):

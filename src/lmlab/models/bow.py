@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 
@@ -71,7 +71,7 @@ class BagOfWords(NextTokenModel):
         counts = read[:, None] + torch.arange(1, tokens.shape[1] + 1, device=tokens.device)  # [B, T]
         m = self.dropout(sums / counts[..., None])
         h = self.dropout(self.units(self.hidden(m)))
-        note_layer(x, h)
+        record_layer(x, h)
         return Output(h, None if state is None else (sums[:, -1], counts[:, -1]))
 
     def units(self, expanded: Tensor) -> Tensor:
@@ -86,5 +86,5 @@ class BagOfWords(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,), (self.hidden,))
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         return 2.0 * self.hidden.weight.numel()

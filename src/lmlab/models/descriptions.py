@@ -63,6 +63,18 @@ DESCRIPTIONS: dict[str, Description] = {
             "Permutation language models: they predict tokens in any order",
         ),
         Description(
+            "transcripts",
+            "writes the text of a recording",
+            "a speech recognizer",
+            "transcribe recordings",
+            "lmlab transcribe and lmlab evaluate",
+            "whisper: lmlab train whisper clips.tsv -o RUN",
+            "Speech recognizers: they write the text of a recording",
+            ("lmlab transcribe {run} FILE.wav", "lmlab evaluate {run} clips.tsv"),
+            "train it on recordings (lmlab train {name} clips.tsv -o RUN), and compare error rates with: "
+            "lmlab evaluate RUN clips.tsv",
+        ),
+        Description(
             "target text",
             "writes a target text from a source",
             "an encoder–decoder",
@@ -103,6 +115,18 @@ DESCRIPTIONS: dict[str, Description] = {
             ("lmlab convert {run} vectors.txt --to word2vec", "lmlab embed {run} FILE -o out.npy"),
             "train it on text (lmlab train {name} TEXT -o RUN), and compare vectors by analogies and similarities "
             "(docs/guides/word-vectors.md)",
+        ),
+        Description(
+            "pictures and texts",
+            "gives pictures and texts vectors in one space",
+            "a model of pictures and texts in one space",
+            "compare pictures with texts",
+            "lmlab find, lmlab embed, lmlab predict and lmlab evaluate",
+            "clip: lmlab train clip DATA -o RUN",
+            "Pictures and texts in one space: a picture is near the texts that describe it",
+            ("lmlab find {run} {prompt} FOLDER", "lmlab predict {run} PICTURE --labels LABEL,LABEL"),
+            "train it on pictures with captions (lmlab train {name} DATA -o RUN), and compare retrieval with: "
+            "lmlab evaluate RUN DATA",
         ),
         Description(
             "vectors",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.attention import head_width
 from lmlab.layers.kernels.linear import Linear
-from lmlab.models.abilities import FillsBlanks, State
+from lmlab.models.abilities import FillsMasks, State
 from lmlab.models.albert import FactorisedConfig, FactorisedEncoder
 from lmlab.models.bert import GELU, EncoderConfig, initialise_scaled
 from lmlab.models.gpt import initialise
@@ -21,7 +21,7 @@ from lmlab.models.model import EncoderModel, ModelConfig, Output, by_depth
 
 
 class ElectraConfig(EncoderConfig):
-    """The size of the discriminator, and of the generator as a share of it."""
+    """The size of the discriminator, and of the generator as a fraction of it."""
 
     embedding_width: int | None = Field(
         None,
@@ -40,10 +40,10 @@ class ElectraConfig(EncoderConfig):
 
     @field_validator("generator")
     @classmethod
-    def _generator_has_whole_heads(cls, share: float, info: ValidationInfo) -> float:
+    def _generator_has_whole_heads(cls, fraction: float, info: ValidationInfo) -> float:
         if {"width", "heads"} <= info.data.keys():
-            head_width(*_shared(share, info.data["width"], info.data["heads"]))
-        return share
+            head_width(*_shared(fraction, info.data["width"], info.data["heads"]))
+        return fraction
 
     @field_validator("parts")
     @classmethod
@@ -52,17 +52,17 @@ class ElectraConfig(EncoderConfig):
             raise ValueError("training both parts needs their heads; set head = true, or choose one part")
         return parts
 
-    def part(self, share: float, *, head: bool) -> FactorisedConfig:
-        """The settings of one part, `share` of the size, with or without a head that fills blanks."""
-        width, heads = _shared(share, self.width, self.heads)
+    def part(self, fraction: float, *, head: bool) -> FactorisedConfig:
+        """The settings of one part, `fraction` of the size, with or without a head that fills blanks."""
+        width, heads = _shared(fraction, self.width, self.heads)
         fields = {name: getattr(self, name) for name in EncoderConfig.model_fields}
-        fields |= {"width": width, "heads": heads, "inner": round(share * self.inner_width), "head": head}
+        fields |= {"width": width, "heads": heads, "inner": round(fraction * self.inner_width), "head": head}
         fields["initial"] = "published"  # both parts are made anew together
         return FactorisedConfig(**fields, embedding_width=self.embedding_width or self.width)
 
 
-def _shared(share: float, width: int, heads: int) -> tuple[int, int]:
-    return max(1, round(share * width)), max(1, round(share * heads))
+def _shared(fraction: float, width: int, heads: int) -> tuple[int, int]:
+    return max(1, round(fraction * width)), max(1, round(fraction * heads))
 
 
 class Discriminator(FactorisedEncoder):
@@ -163,7 +163,7 @@ class Electra(EncoderModel):
         """Vectors, blanks filled by the generator, replaced tokens found by the discriminator."""
         yield self
         if self.generator is not None:
-            yield from (offer for offer in self.generator.offers() if isinstance(offer, FillsBlanks))
+            yield from (offer for offer in self.generator.offers() if isinstance(offer, FillsMasks))
         if isinstance(self.discriminator, Discriminator):
             yield self.discriminator
 
@@ -184,12 +184,14 @@ class Electra(EncoderModel):
         *stages, _ = ([each for part in layer for each in part] for layer in zip(*parts, strict=True))
         return by_depth(self, *stages)
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """Of the part whose vectors `forward` gives."""
-        return self.main.body_flops(window, share=share)
+        return self.main.body_flops(window, fraction=fraction)
 
-    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
-        return self.main.reading_flops(inputs, places=places)
+    def reading_flops(
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+    ) -> float:
+        return self.main.reading_flops(inputs, positions=positions)
 
     def head_flops(self) -> float:
         """Of the generator's, at a blank."""

@@ -26,7 +26,7 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.padding import has_padding, reverse_rows
 from lmlab.layers.recurrent import Connections, Stack
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
 from lmlab.models.lm_1b import (
     SpelledConfig,
@@ -98,7 +98,7 @@ class Elmo(Model):
         mirrored, backward = self.run(1, turned, backward)
         back = [reverse_rows(layer, lengths if padded else None) for layer in mirrored]
         layers = [torch.cat(pair, dim=-1) for pair in zip(ahead, back, strict=True)]
-        note_layer(*layers)
+        record_layer(*layers)
         return Output(layers[-1], (forward, backward))
 
     def run(self, direction: int, x: Tensor, state: State) -> tuple[list[Tensor], State]:
@@ -126,7 +126,7 @@ class Elmo(Model):
         read = [inputs[name] for name in ("tokens", "backwards") if name in inputs]
         return self.embedding.flops_of(torch.cat([tokens.flatten() for tokens in read]))
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         return sum(cast(Stack, stack).flops() for stack in self.recurrent)
 
     def head_flops(self) -> float:

@@ -1,8 +1,8 @@
-"""The floating-point operations of a model, counted apart: embeddings, body and head.
+"""Counts of a model's floating-point operations: embeddings, body and head separately.
 
 Matrix products and convolutions are counted, a multiply-add as two operations. Look-ups, norms, activations and other
 elementwise work are not. Attention is counted for all pairs of a query and a key, as profilers count it. Padding is
-counted where it is computed. `torch.utils.flop_counter` gives the same numbers (tests/costs/test_flops.py).
+counted if it is computed. `torch.utils.flop_counter` gives the same numbers (tests/costs/test_flops.py).
 """
 
 from __future__ import annotations
@@ -16,51 +16,54 @@ PASSES = 3.0
 
 
 class CountsFlops:
-    """What every model says of its operations; all numbers are of forward passes."""
+    """The FLOPs of a model. All numbers are for the forward pass."""
 
     memory: int
 
     def embedding_flops(self) -> float:
-        """Per token, of what gives tokens their first vectors: none for a table.
+        """FLOPs per token of the embedding layer; 0 for a lookup table.
 
-        Of words that are read by their letters it is an estimate, as if each token were a new word of usual length.
+        An estimate for models that read the letters of words: each token counts as a new word of average length.
         """
         return 0.0
 
     def embedding_flops_of(self, inputs: Mapping[str, Tensor]) -> float:
-        """The same for the tokens of a batch, counted."""
+        """FLOPs of the embedding layer for this batch, counted exactly."""
         return 0.0
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
-        """Per token of a text of `window` tokens: of all that `vectors` computes after the embeddings.
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+        """FLOPs per token of all layers between the embeddings and the head, for a text of `window` tokens.
 
-        `share` of the vectors are asked for, after a memory of `remembered` tokens. Where no tokens are read, it is per
-        unit in which the loader counts what is read: an image, a patch (units.py).
+        `fraction`: output vectors that are needed, as a fraction of the tokens (a masked model needs only some).
+        `remembered`: tokens in the memory before the text. A model without tokens counts per unit of its loader, such
+        as an image or a patch (units.py).
         """
         raise NotImplementedError
 
     def head_flops(self) -> float:
-        """Per predicted token, of the output layer in training; none where there is no such layer."""
+        """FLOPs per predicted token of the output layer in training; 0 if there is no such layer."""
         return 0.0
 
-    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
-        """Of the body for a batch, of whose rows all vectors or those at `places` places are asked for."""
+    def reading_flops(
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+    ) -> float:
+        """FLOPs of the body for a batch; `positions`: output vectors needed per row, None for all."""
         rows, window = next(iter(inputs.values())).shape[:2]
-        share = 1.0 if places is None else places / window
-        return rows * window * self.body_flops(window, share=share, remembered=remembered)
+        fraction = 1.0 if positions is None else positions / window
+        return rows * window * self.body_flops(window, fraction=fraction, remembered=remembered)
 
     def training_passes(self, window: int) -> float:
-        """The cost of a forward and backward pass in training, in forward passes of the body."""
+        """The cost of a forward and a backward pass, measured in forward passes of the body."""
         return PASSES
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
-        """Per token of a full row, of all that pre-training computes; `predicted` is the share of predicted tokens."""
-        body = self.body_flops(window, share=predicted, remembered=self.memory)
+        """FLOPs per token of a full row in pre-training; `predicted` is the fraction of tokens that are predicted."""
+        body = self.body_flops(window, fraction=predicted, remembered=self.memory)
         return self.embedding_flops() + body + predicted * self.head_flops()
 
 
 def row_lengths(inputs: Mapping[str, Tensor], name: str = "tokens", *, lengths: str = "lengths") -> list[int]:
-    """How many tokens of each row are no padding."""
+    """The number of tokens of each row, without padding."""
     rows, window = inputs[name].shape[:2]
     given = inputs.get(lengths)
     return [window] * rows if given is None else given.tolist()

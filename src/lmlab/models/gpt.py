@@ -21,7 +21,7 @@ from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh
 from lmlab.layers.positions import LearnedPositions, check_window
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import Heads, ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
 
@@ -102,10 +102,10 @@ class GPT(NextTokenModel):
         if state is not None:
             state, slots = state.advance(length, window=self.config.window)
         for block, slot in zip(self.blocks, slots, strict=True):
-            note_layer(x)
+            record_layer(x)
             x = block(x, slot)
         x = self.norm(x)
-        note_layer(x)
+        record_layer(x)
         return Output(x, state)
 
     def start(self, batch_size: int, **inputs: Any) -> KeyValueCache:
@@ -131,7 +131,7 @@ class GPT(NextTokenModel):
         *below, last = self.blocks
         return by_depth(self, (self.embedding, self.positions), *((block,) for block in below), (last, self.norm))
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V.
 
         Attention is counted for all T keys, as profilers count it, though a causal kernel leaves out about half.

@@ -22,7 +22,7 @@ from lmlab.layers.characters import Activation, CharacterCNN, Spell, SpelledToke
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.recurrent import Connections, Kernel, ProjectedLSTMLayer, Stack
 from lmlab.layers.softmax import SampledSoftmax, Softmax
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.states import reset_rows
@@ -93,9 +93,9 @@ class SpelledConfig(TokenModelConfig):
 
     @classmethod
     def from_corpus(cls, corpus: Any) -> dict[str, Any]:
-        tokenizer = corpus.text_tokenizer
-        unknown = {} if tokenizer.unknown is None else {"unknown": tokenizer.unknown}
-        return {**super().from_corpus(corpus), **unknown}
+        known = super().from_corpus(corpus)
+        unknown = corpus.text_tokenizer.unknown
+        return known if unknown is None else {**known, "unknown": unknown}
 
 
 def make_token_layer(config: SpelledConfig) -> SpelledTokens:
@@ -170,7 +170,7 @@ class LM1B(NextTokenModel):
             state = reset_rows(state, probability=self.config.reset_probability)
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
         outputs, state = self.recurrent(x, state)
-        note_layer(*outputs)
+        record_layer(*outputs)
         return Output(self.dropout(outputs[-1]), state)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -191,5 +191,5 @@ class LM1B(NextTokenModel):
     def embedding_flops_of(self, inputs: Mapping[str, Tensor]) -> float:
         return self.embedding.flops_of(inputs["tokens"])
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         return self.recurrent.flops()

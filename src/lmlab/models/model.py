@@ -160,7 +160,7 @@ class NextTokenModel(ScoresTokens, Model):
         """tokens [B, T] -> hidden [B, T, D] and the state after them; state None is a fresh text.
 
         What follows the `lengths[i]` tokens of a row changes nothing before it, so lengths are not needed here;
-        but the state is that after all T. Every layer's vectors pass through `note_layer`.
+        but the state is that after all T. Every layer's vectors pass through `record_layer`.
         """
         raise NotImplementedError
 
@@ -199,7 +199,7 @@ class EncoderModel(Model):
 
 @dataclass(frozen=True)
 class Filler:
-    """An encoder with its masked-token head (`FillsBlanks`)."""
+    """An encoder with its masked-token head (`FillsMasks`)."""
 
     encoder: EncoderModel
     head: OutputLayer
@@ -235,8 +235,10 @@ class Filler:
     def head_flops(self) -> float:
         return self.head.flops()
 
-    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
-        return self.encoder.reading_flops(inputs, places=places, remembered=remembered)
+    def reading_flops(
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+    ) -> float:
+        return self.encoder.reading_flops(inputs, positions=positions, remembered=remembered)
 
 
 class EncoderDecoder(ScoresTokens, Model):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 
@@ -76,7 +76,7 @@ class NPLM(NextTokenModel):
         x = self.dropout(torch.cat([C[:, first : first + T] for first in range(1, n)], dim=-1))  # [B, T, (n-1)m]
         h = self.dropout(self.units(self.hidden(x)))
         h = torch.cat([h, x], dim=-1) if self.config.direct else h
-        note_layer(C[:, n - 1 :], h)
+        record_layer(C[:, n - 1 :], h)
         return Output(h, words[:, -(n - 1) :])
 
     def units(self, expanded: Tensor) -> Tensor:
@@ -89,5 +89,5 @@ class NPLM(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,), (self.hidden,))
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         return 2.0 * self.hidden.weight.numel()

@@ -37,7 +37,7 @@ from lmlab.layers.padding import choose
 from lmlab.layers.positions import AxialPositions, LearnedPositions, check_window, choose_shape
 from lmlab.layers.reversible import in_pieces, run_reversible
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import is_watched, layers_watched, note_layer, watching_layers
+from lmlab.layers.watching import is_watched, layers_watched, record_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.model import ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.reformer_states import HashedCache, TextState, with_room
@@ -294,10 +294,10 @@ class Reformer(NextTokenModel):
             x1, x2 = x, x
             del x  # a long text is not kept a third time
             for block, mine, slot in zip(self.blocks, hashes, slots, strict=True):
-                note_layer(torch.cat((x1, x2), -1))
+                record_layer(torch.cat((x1, x2), -1))
                 x1, x2 = block(x1, x2, mine, slot)
         hidden = self.dropout(self.norm(torch.cat((x1, x2), -1)))
-        note_layer(hidden)
+        record_layer(hidden)
         return Output(hidden, state)
 
     def _advance(self, state: HashedCache, more: int) -> tuple[HashedCache, list[Slot | BucketSlot | None]]:
@@ -322,7 +322,7 @@ class Reformer(NextTokenModel):
             found.append([F.pad(layer, (0, 0, 0, tokens.shape[1] - length)) for layer in (*layers, hidden)])
         back = torch.cat(rows).argsort()
         *seen, hidden = (torch.cat(parts)[back] for parts in zip(*found, strict=True))
-        note_layer(*seen)
+        record_layer(*seen)
         return Output(hidden)
 
     def _read_again(self, tokens: Tensor, state: TextState) -> Output:
@@ -353,7 +353,7 @@ class Reformer(NextTokenModel):
     def head_flops(self) -> float:
         return self.output.flops() if self.config.predicts else 0.0
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """2 per weight of a product; 4 · d per head and pair of a query and a key; the hashing."""
         return sum(part for part, _ in self._work(window))
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.recurrent import Connections, ElmanLayer, Kernel, Layer, Stack
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.states import reset_rows
@@ -122,7 +122,7 @@ class RNN(NextTokenModel):
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
         (*below, h), state = self.recurrent(x, state)
         h = self.projection(self.dropout(h))
-        note_layer(*below, h)
+        record_layer(*below, h)
         return Output(h, state)
 
     def start(self, batch_size: int, **inputs: Any) -> State:
@@ -131,6 +131,6 @@ class RNN(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,), *self.recurrent.stages())
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         projection = sum(2.0 * parameter.numel() for parameter in self.projection.parameters())
         return self.recurrent.flops() + projection

@@ -29,7 +29,7 @@ from lmlab.layers.padding import PaddingMask, has_padding
 from lmlab.layers.recurrent import ElmanLayer, GRULayer, Layer, LayerState, LSTMLayer, Stack
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import note_layer, watching_layers
+from lmlab.layers.watching import record_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderDecoder, ModelConfig, Output, TokenModelConfig, by_depth
@@ -186,7 +186,7 @@ class Seq2Seq(EncoderDecoder):
     def _read(self, source: Tensor, lengths: Tensor | None) -> tuple[Tensor, tuple[LayerState, ...]]:
         table = self.embedding if self.source_embedding is None else self.source_embedding
         outputs, ends = self.encoder(self.dropout(table(source)), lengths)
-        note_layer(*outputs)
+        record_layer(*outputs)
         return outputs[-1], ends
 
     def encode(self, *, source: Tensor, lengths: Tensor | None = None) -> Memory:
@@ -266,14 +266,16 @@ class Seq2Seq(EncoderDecoder):
         writes[-1] += [part for part in (self.alignment, self.combination) if part is not None]
         return by_depth(self, (self.embedding, self.source_embedding), *self.encoder.stages(), *writes)
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """Of the encoder, which is what tasks read."""
         return self.encoder.flops()
 
     def pair_flops(self, source: int, target: int) -> float:
         return source * self.encoder.flops() + self._decoder_flops(source, target)
 
-    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+    def reading_flops(
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+    ) -> float:
         """The encoder computes no padding, the decoder does."""
         if "tokens" in inputs:
             return self.writing_flops(inputs)

@@ -60,7 +60,9 @@ class TokenModelConfig(ModelConfig):
     @classmethod
     def from_corpus(cls, corpus: Any) -> dict[str, Any]:
         """The sizes of the vocabularies; and the boundary, if the model asks for it."""
-        tokenizer, source = corpus.text_tokenizer, corpus.source_tokenizer
+        tokenizer, source = corpus.token_processor or corpus.text_tokenizer, corpus.source_tokenizer
+        if cls.OPEN and corpus.tokenizer is None:
+            raise ValueError("this model reads words by their letters, and these data have none; take another, as gpt2")
         if tokenizer.is_open and not cls.OPEN:
             raise ValueError(
                 f"tokenizer {tokenizer.spec!r} leaves rare words to their letters, which this model does not read; "
@@ -70,6 +72,24 @@ class TokenModelConfig(ModelConfig):
         if "boundary" in cls.model_fields:
             known["boundary"] = tokenizer.boundary
         return known if source is None else {**known, "source_vocabulary": source.vocabulary}
+
+
+class PictureModelConfig(ModelConfig):
+    """Settings of every model that reads pictures."""
+
+    UNREAD: ClassVar[Mapping[str, Any]] = {"image": [224, 224], "channels": 3}
+
+    image: list[int] = Field(
+        min_length=2, max_length=2, description="height and width of a picture in pixels; set by the data"
+    )
+    channels: int = Field(ge=1, le=4, description="channels of a picture: 1 for grey, 3 for colour; set by the data")
+
+    @classmethod
+    def from_corpus(cls, corpus: Any) -> dict[str, Any]:
+        """The shape of the pictures; and the sizes of the vocabularies, if the model reads text, too."""
+        processor = corpus.media
+        known = {"image": [processor.height, processor.width], "channels": processor.channels}
+        return {**super().from_corpus(corpus), **known}
 
 
 def _divides_width(heads: int, info: ValidationInfo) -> int:

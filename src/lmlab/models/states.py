@@ -72,10 +72,10 @@ class JoinableState(Protocol):
 
 
 @runtime_checkable
-class SeparableState(JoinableState, Protocol):
+class BatchInvariantState(JoinableState, Protocol):
     """One whose rows can be kept apart to the bit."""
 
-    def apart(self) -> Any: ...
+    def make_batch_invariant(self) -> Any: ...
 
 
 def join_states(states: Sequence[State]) -> State:
@@ -104,8 +104,8 @@ def make_batch_invariant(state: State) -> State:
     other kernels, and what the model multiplies with must be prepared (`layers/kernels/linear.py`). A state that can be
     joined but not kept apart stays as it is: its rows go on as they would alone, but for rounding.
     """
-    if isinstance(state, SeparableState):
-        return state.apart()
+    if isinstance(state, BatchInvariantState):
+        return state.make_batch_invariant()
     if isinstance(state, JoinableState):
         return state
     if isinstance(state, dict):

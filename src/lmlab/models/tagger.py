@@ -24,7 +24,7 @@ from lmlab.layers.layer_mix import Mix
 from lmlab.layers.padding import choose
 from lmlab.layers.recurrent import LSTMLayer
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
@@ -121,7 +121,7 @@ class Tagger(EncoderModel):
             layers += above
         if found is not None and place == "both":
             layers[-1] = torch.cat([layers[-1], found], dim=-1)
-        note_layer(*layers)
+        record_layer(*layers)
         h = layers[-1]
         return Output(h if at is None else choose(h, at))
 
@@ -165,10 +165,12 @@ class Tagger(EncoderModel):
         spellings = inputs.get("spellings")
         return 0.0 if self.characters is None or spellings is None else self.characters.flops_of(spellings)
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         return self.lower.flops() + (0.0 if self.upper is None else self.upper.flops())
 
-    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+    def reading_flops(
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+    ) -> float:
         """The kernel for rows of unequal length computes no padding."""
         return sum(row_lengths(inputs)) * self.body_flops(1)
 

@@ -28,7 +28,7 @@ from lmlab.layers.kernels.packing import pack_tokens
 from lmlab.layers.padding import NoPadding, Padding
 from lmlab.layers.positions import Order, UnboundedSinusoidalPositions
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import note_layer, watching_layers
+from lmlab.layers.watching import record_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderDecoder, Heads, ModelConfig, Output, TokenModelConfig, by_depth
@@ -194,10 +194,10 @@ class Transformer(EncoderDecoder):
         positions = padding.place(self.encoder.positions(0, source.shape[1]))
         x = self.encoder.embed(table(padding.pack(source)) * self.scale, positions)
         for block in self.encoder.blocks:
-            note_layer(x, unpack=padding.unpack)
+            record_layer(x, unpack=padding.unpack)
             x = block(x, padding)
         x = cast(Tensor, self.encoder.norm(x))
-        note_layer(x, unpack=padding.unpack)
+        record_layer(x, unpack=padding.unpack)
         return x
 
     def layers(self, **inputs: Any) -> list[Tensor]:
@@ -264,7 +264,7 @@ class Transformer(EncoderDecoder):
         stages[-1].append(self.decoder.norm)
         return by_depth(self, tables, *stages)
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """Of the encoder, which is what tasks read."""
         return self._encoder_flops(window, window * window) / window
 
@@ -272,7 +272,9 @@ class Transformer(EncoderDecoder):
         S, T = source, target
         return self._encoder_flops(S, S * S) + self._decoder_flops(S, T, T * (T + S))
 
-    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+    def reading_flops(
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+    ) -> float:
         """Attention computes padding (pack_tokens), the rest does not."""
         if "tokens" in inputs:
             return self.writing_flops(inputs)

@@ -1,6 +1,10 @@
-"""Transformer-XL: each segment attends to a memory of the segments before it, by distance instead of position.
+"""Transformer-XL: each segment attends to a memory of the segments before it, with relative positions.
 
 Dai et al. 2019, "Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context".
+
+    h̃ = [SG(memory); h]                                              SG: without gradient
+    z = LN(h + Attention(Q = h, KV = h̃));  h′ = LN(z + FeedForward(z))      in each block (section 3.3)
+    P(w_{t+1} | w_1 … w_t) = softmax(E h_t)
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.relative_attention import Distances, RelativeAttention
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import Heads, ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
 
@@ -41,28 +45,28 @@ class TransformerXLConfig(TokenModelConfig):
 
 
 class Memory(NamedTuple):
-    """What each layer remembers of earlier tokens, the latest last.
+    """The hidden vectors of earlier tokens in each layer, the latest last.
 
-    While learning these are the layer's inputs h [B, M, D], so that the key and value matrices learn from them too (the
-    gradient stops at h, as in the paper). Afterwards they are the keys and values [B, M, 2D] made of them: the same
-    numbers, without computing them again for each token.
+    In training these are the inputs h [B, M, D] of the layer, so that the key and value matrices learn from them, too
+    (the gradient stops at h, as in the paper). In evaluation they are the keys and values [B, M, 2D] computed from h:
+    the same numbers, without computing them again for each token.
     """
 
     layers: tuple[Tensor, ...]
-    projected: bool
-    distances: Any = None  # sine waves of the distances so far, which know the `longest`
-    lengths: Tensor | None = None  # [B], how many of the M each text remembers, its latest; None: all of them
-    longest: int = 0  # the most that is ever remembered
-    batch_invariant: bool = False  # each text is computed to the same bits, whatever others there are
+    projected: bool  # keys and values in place of h
+    distances: Any = None  # the sinusoids of the distances so far, with their `longest` distance
+    lengths: Tensor | None = None  # [B], tokens in the memory of each text, its latest; None: M of each
+    longest: int = 0  # the limit of M
+    batch_invariant: bool = False  # a text is computed to the same bits, whatever other texts are in the batch
 
     def layer(self, number: int) -> LayerMemory:
-        """What the layer of this number remembers."""
+        """The memory of one layer."""
         return LayerMemory(self.layers[number], self.projected)
 
-    def apart(self) -> Memory:
-        """The same texts, kept apart: each with all the places that it can ever have, so that sums end alike."""
+    def make_batch_invariant(self) -> Memory:
+        """The same texts, each padded to the limit of M: sums over the keys then have the same number of terms."""
         layers = tuple(F.pad(layer, (0, 0, self.longest - layer.shape[1], 0)) for layer in self.layers)
-        return Memory(layers, self.projected, None, self._each, self.longest, True)
+        return self._replace(layers=layers, distances=None, lengths=self._all_lengths, batch_invariant=True)
 
     def select(self, index: Tensor) -> Memory:
         """The memory whose text i is text index[i] of this one."""
@@ -79,40 +83,59 @@ class Memory(NamedTuple):
             torch.cat([F.pad(layer, (0, 0, most - layer.shape[1], 0)) for layer in parts])
             for parts in zip(*(memory.layers for memory in memories), strict=True)
         )
-        lengths = torch.cat([memory._each for memory in memories])
-        known = [memory.distances for memory in memories if memory.distances is not None]
-        distances = max(known, key=lambda each: each.longest, default=None)
-        even = not self.batch_invariant and bool((lengths == most).all())
-        return Memory(layers, self.projected, distances, None if even else lengths, self.longest, self.batch_invariant)
+        lengths = torch.cat([memory._all_lengths for memory in memories])
+        computed = [memory.distances for memory in memories if memory.distances is not None]
+        distances = max(computed, key=lambda each: each.longest, default=None)
+        full = not self.batch_invariant and bool((lengths == most).all())
+        return self._replace(layers=layers, distances=distances, lengths=None if full else lengths)
 
-    def mask(self, more: int) -> Tensor | None:
-        """[B, M + T], True where a text has a key: what is before its memory is none. None where all have all."""
+    def mask(self, tokens: int) -> Tensor | None:
+        """[B, M + T] for a text of T `tokens`, False where a text has no key; None if all have all."""
         if self.lengths is None:
             return None
-        places = torch.arange(self.layers[0].shape[1] + more, device=self.lengths.device)
-        return places >= self.layers[0].shape[1] - self.lengths[:, None]
+        positions = torch.arange(self.layers[0].shape[1] + tokens, device=self.lengths.device)
+        return positions >= self.layers[0].shape[1] - self.lengths[:, None]
 
     @property
-    def _each(self) -> Tensor:
+    def _all_lengths(self) -> Tensor:
+        """[B], tokens in the memory of each text."""
         rows, most = self.layers[0].shape[:2]
         return torch.full((rows,), most, device=self.layers[0].device) if self.lengths is None else self.lengths
 
 
 class LayerMemory(NamedTuple):
-    """What one layer remembers: its inputs [B, M, D], or the keys and values [B, M, 2D] made of them."""
+    """The memory of one layer: its inputs [B, M, D], or the keys and values [B, M, 2D] computed from them."""
 
     vectors: Tensor
     projected: bool
 
 
 def prepend_memory(x: Tensor, memory: LayerMemory | None, *, project: nn.Module) -> tuple[Tensor, Tensor]:
-    """A layer's inputs [memory; x], and their keys and values; a memory may keep either."""
+    """The inputs [memory; x] of a layer, and their keys and values.
+
+    If the memory has keys and values already, the inputs are x alone.
+    """
     if memory is None:
         return x, project(x)
     if memory.projected:
         return x, torch.cat((memory.vectors, project(x)), 1)
     inputs = torch.cat((memory.vectors, x), 1)
     return inputs, project(inputs)
+
+
+def update_memory(
+    before: Memory | None, inputs: Sequence[Tensor], *, tokens: int, limit: int, distances: Any | None
+) -> Memory:
+    """The memory after `tokens` more tokens: the latest `limit` vectors of each layer, without gradient.
+
+    `distances` are None in training: the `inputs` of each layer are then hidden vectors, else keys and values.
+    """
+    latest = tuple(each.detach()[:, max(0, each.shape[1] - limit) :] for each in inputs)
+    memory = Memory(latest, projected=distances is not None, distances=distances, longest=limit)
+    if before is None:
+        return memory
+    lengths = None if before.lengths is None else (before.lengths + tokens).clamp(max=limit)
+    return memory._replace(lengths=lengths, batch_invariant=before.batch_invariant)
 
 
 class Block(nn.Module):
@@ -129,7 +152,7 @@ class Block(nn.Module):
     def forward(
         self, x: Tensor, memory: LayerMemory | None, distances: Distances, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """x [B, T, D] -> the block's output, and what its next memory is cut from."""
+        """x [B, T, D] -> the output of the block, and the vectors from which its next memory is taken."""
         inputs, keys_values = prepend_memory(x, memory, project=self.attention.key_value)
         x = self.attention_norm(x + self.dropout(self.attention(x, keys_values, distances, mask)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
@@ -148,7 +171,7 @@ class TransformerXL(NextTokenModel):
         super().__init__()
         self.config = config
         self.memory = config.memory
-        """Tokens remembered; may be set higher after learning, since distances have no upper end."""
+        """Tokens in the memory; may be increased after training, because there is no longest distance."""
         self.embedding = nn.Embedding(config.vocabulary, config.width)
         self.content_bias = nn.Parameter(torch.empty(config.heads, config.width // config.heads))
         self.position_bias = nn.Parameter(torch.empty(config.heads, config.width // config.heads))
@@ -164,10 +187,10 @@ class TransformerXL(NextTokenModel):
             self.output = Softmax(config.width, config.vocabulary, tied=self.embedding)
 
     def start(self, batch_size: int, **inputs: Any) -> Memory:
-        """A memory of nothing."""
+        """An empty memory."""
         width = self.config.width if self.training else 2 * self.config.width
-        nothing = self.embedding.weight.new_empty(batch_size, 0, width)
-        return Memory((nothing,) * self.config.layers, projected=not self.training, longest=self.memory)
+        empty = self.embedding.weight.new_empty(batch_size, 0, width)
+        return Memory((empty,) * self.config.layers, projected=not self.training, longest=self.memory)
 
     def forward(
         self,
@@ -176,45 +199,40 @@ class TransformerXL(NextTokenModel):
         state: State = None,
         lengths: Tensor | None = None,
     ) -> Output:
-        """Each token sees the whole memory and the tokens up to itself; the memory has no gradient."""
+        """Each token attends to the whole memory and to the tokens up to itself."""
         x = self.dropout(self.embedding(tokens) * math.sqrt(self.config.width))
         distances = self._distances(tokens.shape[1], state)
         mask = None if state is None else state.mask(tokens.shape[1])
-        remembered = []
+        inputs = []
         for i, block in enumerate(self.blocks):
-            note_layer(x)
-            x, read = block(x, None if state is None else state.layer(i), distances, mask)
-            remembered.append(self._latest(read))
+            record_layer(x)
+            x, layer_inputs = block(x, None if state is None else state.layer(i), distances, mask)
+            inputs.append(layer_inputs)
         x = self.dropout(x)
-        note_layer(x)
+        record_layer(x)
         known = None if self.training else distances
-        count = None if mask is None else mask.sum(1).clamp(max=self.memory)
-        batch_invariant = state is not None and state.batch_invariant
-        return Output(x, Memory(tuple(remembered), not self.training, known, count, self.memory, batch_invariant))
+        return Output(x, update_memory(state, inputs, tokens=tokens.shape[1], limit=self.memory, distances=known))
 
     def _distances(self, length: int, state: State) -> Distances:
-        """The distances of `length` tokens to all that they see; outside learning those of the state, if enough."""
+        """The distances from `length` tokens to all their keys; in evaluation those of the state, if long enough."""
         longest = length if state is None else length + state.layers[0].shape[1]
         if not self.training:
             known: Distances | None = None if state is None else state.distances
             if known is not None and known.longest >= longest:
                 return known
-            longest = 1 << longest.bit_length()
+            longest = 1 << longest.bit_length()  # enough for more tokens to come
         return Distances(longest, content_bias=self.content_bias, position_bias=self.position_bias)
-
-    def _latest(self, values: Tensor) -> Tensor:
-        return values.detach()[:, max(0, values.shape[1] - self.memory) :]
 
     def depths(self) -> list[list[nn.Parameter]]:
         first, *above = self.blocks
         biases = (self.content_bias, self.position_bias)  # which all blocks share
         return by_depth(self, (self.embedding,), (first, *biases), *((block,) for block in above))
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """2 per weight of a product, and per layer 4·S·D for content and values and 2·S·D for distances.
 
-        S = remembered + window, all keys. While learning, the memory's keys and values are made anew in each segment,
-        which is counted too. W_R R is computed once for the batch and left out.
+        S = remembered + window is the number of keys. In training the keys and values of the memory are computed again
+        in each segment, which is counted, too. W_R R is computed once for the batch and is not counted.
         """
         width, layers = self.config.width, self.config.layers
         again = 2 * width**2 * remembered / window

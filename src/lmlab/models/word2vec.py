@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.layers.padding import choose
-from lmlab.layers.watching import note_layer
+from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
 
@@ -56,7 +56,7 @@ class Word2Vec(EncoderModel):
         v = self.embedding(tokens)  # [B, T, D]
         if lengths is not None:
             v = v * (torch.arange(tokens.shape[1], device=v.device) < lengths[:, None])[..., None]
-        note_layer(v)
+        record_layer(v)
         return Output(v if at is None else choose(v, at))
 
     @property
@@ -74,7 +74,7 @@ class Word2Vec(EncoderModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,))
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """None: reading is a look-up."""
         return 0.0
 

@@ -1,23 +1,25 @@
-"""XLNet: a Transformer-XL that predicts tokens in any order, each knowing those before it in that order on both sides.
+"""XLNet: a Transformer-XL that predicts tokens in any order.
 
 Yang et al. 2019, "XLNet: Generalized Autoregressive Pretraining for Language Understanding".
 
-A query that predicts a token may not see it, but tokens after it in the order must. Hence two streams (section 2.3):
-the content stream h knows its own token, and the query stream g, which starts from one learnt vector, knows its place
-only. Both ask the content stream, with the same weights:
+For a random order z of the tokens, each token is predicted from those before it in that order, which are on both sides
+of it in the text (section 2.2). The vector that predicts a token must know the position of the token, but not the token
+itself; yet tokens later in the order must attend to it. Hence two streams with the same weights (section 2.3):
 
-    h_i = Attention(Q = h_i, KV = h_j of all j up to i in the order, i included)
-    g_i = Attention(Q = g_i, KV = h_j of all j before i in the order)
-    P(x_i | those before it) = softmax(E g_i + c)_{x_i}
+    h_i⁽⁰⁾ = E[x_i]      h_i⁽ᵐ⁾ = Attention(Q = h_i⁽ᵐ⁻¹⁾, KV = h⁽ᵐ⁻¹⁾ of the tokens up to i in z)      content stream
+    g_i⁽⁰⁾ = w           g_i⁽ᵐ⁾ = Attention(Q = g_i⁽ᵐ⁻¹⁾, KV = h⁽ᵐ⁻¹⁾ of the tokens before i in z)     query stream
+    P(x_i | the tokens before i in z) = softmax(E g_i + c)_{x_i}
 
-g is computed only where something is predicted. Read from left to right it is a language model like any other.
+The order is expressed by masks: nothing is permuted. g is computed only at the positions that are predicted. Keys and
+values include the memory of Transformer-XL (section 2.4). Tasks use the content stream, in which each token attends to
+all others. In the order of the text, XLNet is an ordinary left-to-right language model.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -27,18 +29,17 @@ from torch import Tensor, nn
 from lmlab.layers.attention import causal_mask
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.padding import choose
-from lmlab.layers.relative_attention import (
+from lmlab.layers.padding import choose, token_mask
+from lmlab.layers.softmax import Softmax
+from lmlab.layers.two_stream_attention import (
     AttentionContext,
     SignedDistances,
     TwoStreamAttention,
-    join_masks,
+    add_memory,
     other_segments,
     permutation_masks,
-    real_tokens,
 )
-from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import is_watched, layers_watched, note_layer, watching_layers
+from lmlab.layers.watching import is_watched, layers_watched, record_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.bert import GELU
 from lmlab.models.gpt import initialise
@@ -52,7 +53,7 @@ from lmlab.models.model import (
     TokenModelConfig,
     by_depth,
 )
-from lmlab.models.transformer_xl import LayerMemory, Memory, prepend_memory
+from lmlab.models.transformer_xl import LayerMemory, Memory, prepend_memory, update_memory
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {**GELU, "relu": torch.relu}
 
@@ -81,7 +82,7 @@ class XLNetConfig(TokenModelConfig):
 
 
 class Block(nn.Module):
-    """z = LN(x + Attention(x, [memory; content])); y = LN(z + FeedForward(z)), of both streams alike."""
+    """z = LN(x + Attention(Q = x, KV = [memory; h])); y = LN(z + FeedForward(z)), for the queries x of both streams."""
 
     def __init__(self, config: XLNetConfig) -> None:
         super().__init__()
@@ -93,48 +94,51 @@ class Block(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(
-        self, x: Tensor, content: Tensor, memory: LayerMemory | None, context: AttentionContext
+        self, x: Tensor, h: Tensor, memory: LayerMemory | None, context: AttentionContext
     ) -> tuple[Tensor, Tensor]:
-        """Queries x [B, N, D] over the memory and the content [B, T, D] -> outputs, and what is to be remembered."""
-        inputs, keys_values = prepend_memory(content, memory, project=self.attention.key_value)
+        """Queries x [B, N, D], content h [B, T, D] -> outputs [B, N, D], and vectors for the next memory."""
+        inputs, keys_values = prepend_memory(h, memory, project=self.attention.key_value)
         x = self.attention_norm(x + self.dropout(self.attention(x, keys_values, context)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x, inputs if self.training else keys_values
 
 
 @dataclass(frozen=True)
-class StreamInputs:
-    """What both streams read, and which tokens each of them may attend to."""
+class Text:
+    """The tokens that a call reads, and what is known about them."""
 
     tokens: Tensor  # [B, T]
-    content_mask: Tensor | None = None  # [B, T, T], what each token may attend to; None: all
-    places: Tensor | None = None  # [B, K], where vectors are wanted; None: those of all tokens
-    query_mask: Tensor | None = None  # [B, K, T], what the query stream may attend to at the places; None: all
-    content_only: bool = False  # without a query stream: the vectors at the places are those of the content
-    ahead: int = 0  # 1 where a place may be one beyond the text
     segments: Tensor | None = None  # [B, T]
-    backwards: Tensor | None = None  # [B], True where a row is given from the end of a text
-    state: Memory | None = None
+    backwards: Tensor | None = None  # [B], True for a row whose tokens are in reverse order
+    memory: Memory | None = None
 
     @property
-    def two_streams(self) -> bool:
-        return self.places is not None and not self.content_only
+    def length(self) -> int:
+        """T, the number of tokens in each row."""
+        return self.tokens.shape[1]
 
-    def of_content(self) -> StreamInputs:
-        """The same without the places."""
-        return replace(self, places=None, query_mask=None)
+    @property
+    def remembered(self) -> int:
+        """M, the number of tokens in the memory."""
+        return 0 if self.memory is None else self.memory.layers[0].shape[1]
 
-    def at_places(self) -> StreamInputs:
-        """The same where only the places attend, each as the token that is there."""
-        assert self.places is not None
-        mask = self.content_mask
-        if mask is not None:
-            mask = choose(mask.expand(len(self.places), -1, -1).to(torch.uint8), self.places).bool()
-        return replace(self, content_mask=None, query_mask=mask)
+    def layer_memory(self, layer: int) -> LayerMemory | None:
+        """The memory of one layer."""
+        return None if self.memory is None else self.memory.layer(layer)
+
+
+@dataclass(frozen=True)
+class QueryStream:
+    """The positions whose tokens are predicted, and what both streams may attend to; None: everything."""
+
+    positions: Tensor  # [B, K] or [1, K]
+    content_mask: Tensor | None  # [B, T, T], True if the content stream of i attends to j: j up to i in the order
+    query_mask: Tensor | None  # [B, K, T], True if the query stream of i attends to j: j before i in the order
+    next_tokens: bool = False  # left to right: the positions are 1 … T, and nothing attends to a later token
 
 
 class XLNet(EncoderModel):
-    """h = token, g = one learnt vector; then the blocks over [memory; h]; the memory is each layer's content."""
+    """h = token embeddings, g = one learnt vector w; then the blocks, with keys and values from [memory; h]."""
 
     Config: ClassVar[type[ModelConfig]] = XLNetConfig
     stateful: ClassVar[bool] = True
@@ -145,9 +149,9 @@ class XLNet(EncoderModel):
         super().__init__()
         self.config = config
         self.memory = config.memory
-        """Tokens remembered; may be set higher after learning, since distances have no upper end."""
+        """Tokens in the memory; may be increased after training, because there is no longest distance."""
         self.embedding = nn.Embedding(config.vocabulary, config.width)
-        self.query = nn.Parameter(torch.empty(config.width))  # where every g starts
+        self.query = nn.Parameter(torch.empty(config.width))  # w, the first g of every position
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.output = Softmax(config.width, config.vocabulary, tied=self.embedding) if config.head else None
@@ -166,10 +170,10 @@ class XLNet(EncoderModel):
             yield LeftToRight(self)
 
     def start(self, batch_size: int, **inputs: Any) -> Memory:
-        """A memory of nothing."""
+        """An empty memory."""
         width = self.config.width if self.training else 2 * self.config.width
-        nothing = self.embedding.weight.new_empty(batch_size, 0, width)
-        return Memory((nothing,) * self.config.layers, projected=not self.training, longest=self.memory)
+        empty = self.embedding.weight.new_empty(batch_size, 0, width)
+        return Memory((empty,) * self.config.layers, projected=not self.training, longest=self.memory)
 
     def forward(
         self,
@@ -180,122 +184,156 @@ class XLNet(EncoderModel):
         at: Tensor | None = None,
         state: State = None,
     ) -> Output:
-        """The content stream, every token seeing all others: what tasks read. After a `state`, the memory, too.
+        """The content stream, in which each token attends to all others; `state` is the memory of the text before.
 
-        The memory is given unless there is padding, which it would remember.
+        If there is padding, no memory is returned, because it would contain the padding.
         """
-        real = real_tokens(tokens, lengths)
-        mask = None if real is None else real[:, None].expand(-1, tokens.shape[1], -1)
-        shortcut = at is not None and not (is_watched() or layers_watched())
-        inputs = StreamInputs(tokens, mask, at if shortcut else None, content_only=True, segments=segments, state=state)
+        real = token_mask(tokens, lengths)
+        watched = is_watched() or layers_watched()
         with watching_layers(when=layers_watched()) as layers:
-            hidden, memory = self.run(inputs)
-        note_layer(*layers if real is None else (each.masked_fill(~real[..., None], 0) for each in layers))
-        if not shortcut:
+            hidden, memory = self.read_content(
+                Text(tokens, segments, memory=state),
+                mask=None if real is None else real[:, None].expand(-1, tokens.shape[1], -1),
+                at=None if watched else at,
+            )
+        if real is None:
+            record_layer(*layers)
+        else:
+            record_layer(*(each.masked_fill(~real[..., None], 0) for each in layers))
+        if at is None or watched:  # hidden are the vectors of all tokens
             hidden = hidden if real is None else hidden.masked_fill(~real[..., None], 0)
             hidden = hidden if at is None else choose(hidden, at)
         return Output(hidden, memory if real is None else None)
 
-    def run(self, inputs: StreamInputs) -> tuple[Tensor, Memory]:
-        """All blocks: vectors [B, K, D] at the places, or [B, T, D] of all tokens, and the memory after the text."""
-        tokens, places, state = inputs.tokens, inputs.places, inputs.state
-        batch, length = tokens.shape
-        x = self.dropout(self.embedding(tokens))  # h
-        if places is not None and inputs.two_streams:
-            x = torch.cat((x, self.query.expand(batch, places.shape[1], -1)), 1)  # [h; g]
-        context = self._context(inputs if inputs.two_streams else inputs.of_content())
-        memories = []
+    def read_content(self, text: Text, *, mask: Tensor | None, at: Tensor | None) -> tuple[Tensor, Memory]:
+        """The content stream alone: vectors [B, T, D] of all tokens, or [B, K, D] at some positions; the new memory."""
+        h = self.dropout(self.embedding(text.tokens))
+        context = self._context(text, mask)
+        inputs = []
         for i, block in enumerate(self.blocks):
-            content = x[:, :length]
-            note_layer(content)
-            if i == len(self.blocks) - 1 and places is not None:  # of the last block only this is needed
-                x = x[:, length:] if inputs.two_streams else choose(content, places)
-                context = context if inputs.two_streams else self._context(inputs.at_places())
-                context = context.of_places()
-            x, read = block(x, content, None if state is None else state.layer(i), context)
-            memories.append(self._latest(read))
-        x = self.dropout(x)
-        note_layer(x)
-        remembered = None if state is None else state.mask(length)
-        count = None if remembered is None else remembered.sum(1).clamp(max=self.memory)
-        distances = None if self.training else context.distances
-        batch_invariant = state is not None and state.batch_invariant
-        return x, Memory(tuple(memories), not self.training, distances, count, self.memory, batch_invariant)
+            record_layer(h)
+            queries = h
+            if at is not None and i == len(self.blocks) - 1:  # nothing needs the other tokens' vectors
+                queries, context = choose(h, at), context.at(at, memory=text.remembered)
+            h, layer_inputs = block(queries, h, text.layer_memory(i), context)
+            inputs.append(layer_inputs)
+        h = self.dropout(h)
+        record_layer(h)
+        return h, self._update_memory(text, inputs, context)
 
-    def _context(self, inputs: StreamInputs) -> AttentionContext:
-        """Which queries attend to which keys, memory included; places are counted from the first remembered token.
+    def read_streams(self, text: Text, queries: QueryStream) -> tuple[Tensor, Memory]:
+        """Both streams: the vectors g [B, K, D] that predict the tokens at the positions; the new memory."""
+        length = text.length
+        h = self.dropout(self.embedding(text.tokens))
+        g = self.query.expand(len(h), queries.positions.shape[1], -1)
+        x = torch.cat((h, g), 1)  # [h; g]
+        mask = None
+        if queries.content_mask is not None and queries.query_mask is not None:
+            mask = torch.cat((queries.content_mask, queries.query_mask), 1)
+        context = self._context(text, mask, queries)
+        inputs = []
+        for i, block in enumerate(self.blocks):
+            h = x[:, :length]
+            record_layer(h)
+            if i == len(self.blocks) - 1:  # nothing needs the h of the last layer
+                x, context = x[:, length:], context.query_stream()
+            x, layer_inputs = block(x, h, text.layer_memory(i), context)
+            inputs.append(layer_inputs)
+        g = self.dropout(x)
+        record_layer(g)
+        return g, self._update_memory(text, inputs, context)
 
-        Rows that are read backwards know the text from its end: what is remembered is after them.
-        """
-        length, state, places = inputs.tokens.shape[1], inputs.state, inputs.places
-        before = 0 if state is None else state.layers[0].shape[1]
-        reach = before + length - 1 + inputs.ahead
-        forward = 0 if inputs.ahead else length - 1
-        forward = forward if inputs.backwards is None else reach
-        distances: SignedDistances | None = None if state is None else state.distances
-        if distances is None or distances.longest < reach or distances.ahead < forward:
-            longest = reach if self.training else 1 << reach.bit_length()  # reading may go on: enough for twice as much
-            distances = SignedDistances(longest, forward, like=self.embedding.weight)
-        known = None if state is None else state.mask(length)
-        mask = join_masks(
-            inputs.content_mask,
-            inputs.query_mask,
-            like=inputs.tokens,
-            places=0 if places is None else places.shape[1],
-            remembered=before if known is None else known,
+    def _context(self, text: Text, mask: Tensor | None, queries: QueryStream | None = None) -> AttentionContext:
+        """Which keys the tokens, and then the query stream, attend to; `mask` [B, N, T] is the one over the text."""
+        length, memory = text.length, text.remembered
+        positions = None if queries is None else queries.positions
+        next_tokens = queries is not None and queries.next_tokens
+        back = memory + length if next_tokens else memory + length - 1
+        forward = 0 if next_tokens else length - 1
+        if text.backwards is not None:  # distances of a row in reverse order are negated
+            forward = back
+        filled = None if text.memory is None else text.memory.mask(length)
+        count = length + (0 if positions is None else positions.shape[1])
+        segments = text.segments
+        return AttentionContext(
+            distances=self._distances(text.memory, back, forward),
+            back=back,
+            forward=forward,
+            tokens=length,
+            positions=None if positions is None else positions + memory,
+            mask=add_memory(mask, queries=count, memory=memory, filled=filled),
+            other_segment=None if segments is None else other_segments(segments, positions, memory=memory),
+            backwards=text.backwards,
         )
-        segments = inputs.segments
-        other = None if segments is None else other_segments(segments, places, before=before)
-        places = None if places is None else places + before
-        return AttentionContext(distances, reach, forward, length, places, mask, other, inputs.backwards)
 
-    def _latest(self, values: Tensor) -> Tensor:
-        return values.detach()[:, max(0, values.shape[1] - self.memory) :]
+    def _distances(self, memory: Memory | None, back: int, forward: int) -> SignedDistances:
+        """The sinusoids of the distances; those of the memory, if there are enough of them."""
+        known: SignedDistances | None = None if memory is None else memory.distances
+        if known is not None and known.longest >= back and known.forward >= forward:
+            return known
+        longest = back if self.training else 1 << back.bit_length()  # enough for more tokens to come
+        return SignedDistances(longest, forward, like=self.embedding.weight)
+
+    def _update_memory(self, text: Text, inputs: Sequence[Tensor], context: AttentionContext) -> Memory:
+        distances = None if self.training else context.distances
+        return update_memory(text.memory, inputs, tokens=text.length, limit=self.memory, distances=distances)
 
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding, self.query), *((block,) for block in self.blocks))
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
-        """Of the content stream: 2 per weight of a product, 4·S·D for content and values, 2·(S + T)·D for distances.
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+        """Content stream: 2 per weight of a product, 4·S·D for content and values, 2·(S + T)·D for distances.
 
-        S = remembered + window, all keys. The last layer computes keys and values of all tokens and the rest where it
-        is asked for. W_R R is computed once for a batch and left out.
+        S = remembered + window is the number of keys. The last layer computes keys and values of all tokens, and the
+        rest for a `fraction` of them. W_R R is computed once for a batch and is not counted.
         """
-        span, keys = window + remembered, 4.0 * self.config.width**2
-        asking = self._layer_flops(span, span + window) - keys
-        return self.config.layers * keys * span / window + (self.config.layers - 1 + share) * asking
+        span, layers = window + remembered, self.config.layers
+        queries = self._query_flops(span, distances=span + window)
+        return layers * self._key_flops() * span / window + (layers - 1 + fraction) * queries
 
     def head_flops(self) -> float:
         return 0.0 if self.output is None else self.output.flops()
 
-    def filling_flops(self, window: int, *, share: float, remembered: int = 0) -> float:
-        """Per token, of both streams: the query stream is at the share of the places."""
+    def filling_flops(self, window: int, *, fraction: float, remembered: int = 0) -> float:
+        """FLOPs per token of both streams; the query stream predicts a `fraction` of the tokens."""
         distances = 2 * window + remembered
-        return self.streams_flops(window, share=share, remembered=remembered, distances=distances)
+        return self.streams_flops(window, fraction=fraction, remembered=remembered, distances=distances)
 
-    def streams_flops(self, window: int, *, share: float, remembered: int, distances: int) -> float:
-        """The same for a number of distances that are looked at; keys and values of the memory are made anew."""
-        span, keys = window + remembered, 4.0 * self.config.width**2
-        asking, layers = self._layer_flops(span, distances) - keys, self.config.layers
-        return layers * keys * span / window + (layers - 1) * asking + share * layers * asking
+    def streams_flops(self, window: int, *, fraction: float, remembered: int, distances: int) -> float:
+        """FLOPs per token of both streams with this number of distances.
+
+        The keys and values of the memory are computed again.
+        """
+        span, layers = window + remembered, self.config.layers
+        queries = self._query_flops(span, distances=distances)
+        return layers * self._key_flops() * span / window + (layers - 1) * queries + fraction * layers * queries
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
-        body = self.filling_flops(window, share=predicted, remembered=self.memory)
+        body = self.filling_flops(window, fraction=predicted, remembered=self.memory)
         return body + predicted * self.head_flops()
 
-    def _layer_flops(self, span: int, distances: int) -> float:
+    def _key_flops(self) -> float:
+        """FLOPs of the key and value of one token in one layer."""
+        return 4.0 * self.config.width**2
+
+    def _query_flops(self, span: int, *, distances: int) -> float:
+        """FLOPs of one query in one layer: its matrix products, and attention over `span` keys."""
         width = self.config.width
-        return 2.0 * (4 * width**2 + 2 * width * self.config.inner) + (4.0 * span + 2.0 * distances) * width
+        matrices = 2 * width**2 + 2 * width * self.config.inner
+        return 2.0 * matrices + (4.0 * span + 2.0 * distances) * width
 
 
 @dataclass(frozen=True)
 class OrderedFiller(Filler):
-    """XLNet as one that fills blanks, in any order (`FillsBlanks`, `FillsInOrder`)."""
+    """XLNet as a model that fills masks, in any order (`FillsMasks`, `FillsInOrder`)."""
 
     encoder: XLNet
 
     def read(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
-        """The tokens at the places are taken as missing, whatever they are; without places, each in its turn."""
+        """Vectors [B, K, D] that predict the tokens at the positions `at` [B, K] from the tokens at all others.
+
+        Without `at`, each token is predicted from all others, [B, T, D]: one copy of a row for each of its tokens.
+        """
         tokens: Tensor = inputs["tokens"]
         if at is None:
             batch, length = tokens.shape
@@ -305,39 +343,38 @@ class OrderedFiller(Filler):
         order = torch.zeros_like(tokens).scatter_(1, at, 1)
         return self.read_in_order(order=order, at=at, **inputs).hidden
 
-    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+    def reading_flops(
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+    ) -> float:
         rows, window = inputs["tokens"].shape
-        if places is None:  # each row once for each of its tokens
-            return rows * window * window * self.encoder.filling_flops(window, share=1 / window)
-        share = places / window
-        return rows * window * self.encoder.filling_flops(window, share=share, remembered=remembered)
+        if positions is None:  # T copies of each row
+            return rows * window * window * self.encoder.filling_flops(window, fraction=1 / window)
+        fraction = positions / window
+        return rows * window * self.encoder.filling_flops(window, fraction=fraction, remembered=remembered)
 
     def read_in_order(self, *, order: Tensor, at: Tensor, state: State = None, **inputs: Any) -> Output:
-        """Vectors [B, K, D] from which the tokens at the places `at` [B, K] are predicted, and the memory after them.
+        """Vectors [B, K, D] that predict the tokens at the positions `at` [B, K], and the new memory.
 
-        `order` [B, T] is 0 at what is given, and 1, 2, … where a token is the first, second, … to be predicted: it
-        sees what is given and what comes before it. Those with the same number do not see each other.
+        `order` [B, T] is 0 for tokens that are given, and n for the n-th token that is predicted: it attends to the
+        given tokens and to those before it in the order. Tokens with the same number do not attend to each other.
         """
-        shape, looked_at = inputs["tokens"].shape, order.device.type == "cpu" and not torch.compiler.is_compiling()
-        if order.shape != shape or (looked_at and bool((order < 0).any())):
+        shape, readable = inputs["tokens"].shape, order.device.type == "cpu" and not torch.compiler.is_compiling()
+        if order.shape != shape or (readable and bool((order < 0).any())):
             raise ValueError(
                 f"an order of shape {list(order.shape)} for tokens of shape {list(shape)}: give one number for each "
                 f"token, 0 where it is given and n where it is the n-th to be predicted"
             )
         tokens: Tensor = inputs["tokens"]
         content_mask, query_mask = permutation_masks(order, at)
-        real = real_tokens(tokens, inputs.get("lengths"))
+        real = token_mask(tokens, inputs.get("lengths"))
         if real is not None:
             content_mask, query_mask = content_mask & real[:, None], query_mask & real[:, None]
-        segments, backwards = inputs.get("segments"), inputs.get("backwards")
-        streams = StreamInputs(
-            tokens, content_mask, at, query_mask, segments=segments, backwards=backwards, state=state
-        )
-        return Output(*self.encoder.run(streams))
+        text = Text(tokens, inputs.get("segments"), inputs.get("backwards"), memory=state)
+        return Output(*self.encoder.read_streams(text, QueryStream(at, content_mask, query_mask)))
 
 
 class LeftToRight(NextTokenModel):
-    """XLNet in the order of the text: the place after each token is predicted (`PredictsNext`)."""
+    """XLNet in the order of the text: the query stream predicts the token after each position (`PredictsNext`)."""
 
     stateful: ClassVar[bool] = True
 
@@ -358,10 +395,10 @@ class LeftToRight(NextTokenModel):
         lengths: Tensor | None = None,
     ) -> Output:
         length = tokens.shape[1]
-        past = causal_mask(length, length, device=tokens.device)[None]
-        after = torch.arange(1, length + 1, device=tokens.device)[None]
-        mask = None if length == 1 else past
-        return Output(*self.model.run(StreamInputs(tokens, mask, after, mask, ahead=1, state=state)))
+        positions = torch.arange(1, length + 1, device=tokens.device)[None]  # the one after each token
+        mask = None if length == 1 else causal_mask(length, length, device=tokens.device)[None]
+        queries = QueryStream(positions, content_mask=mask, query_mask=mask, next_tokens=True)
+        return Output(*self.model.read_streams(Text(tokens, memory=state), queries))
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         return self.model.layers(**inputs)
@@ -369,9 +406,9 @@ class LeftToRight(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return self.model.depths()
 
-    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
-        """No query attends forward."""
-        return self.model.streams_flops(window, share=1.0, remembered=remembered, distances=window + remembered)
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+        """FLOPs per token of both streams; no query attends forward."""
+        return self.model.streams_flops(window, fraction=1.0, remembered=remembered, distances=window + remembered)
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
         return self.body_flops(window, remembered=self.model.memory) + self.head_flops()

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from lmlab.config import build, suggest
 
 if TYPE_CHECKING:
+    from lmlab.data.corpora.corpus import Corpus, Processor
     from lmlab.objectives.objective import Objective
     from lmlab.tokenizers import Tokenizer
     from lmlab.tokenizers.frames import Frame
+    from lmlab.tokenizers.sequences import SequenceTokenizer
 
 OBJECTIVES: dict[str, str] = {
     "causal": "lmlab.objectives.causal:Causal",
@@ -20,7 +22,9 @@ OBJECTIVES: dict[str, str] = {
     "permutation": "lmlab.objectives.permutation:Permutation",
     "replaced": "lmlab.objectives.replaced_tokens:Replaced",
     "seq2seq": "lmlab.objectives.seq2seq:Seq2Seq",
+    "transcription": "lmlab.objectives.transcription:Transcription",
     "denoising": "lmlab.objectives.denoising:Denoising",
+    "contrastive": "lmlab.objectives.contrastive:Contrastive",
     "negative_sampling": "lmlab.objectives.negative_sampling:NegativeSampling",
 }
 
@@ -30,6 +34,7 @@ TASKS: dict[str, str] = {
     "choice": "lmlab.tasks.choice:Choice",
     "tagging": "lmlab.tasks.tagging:Tagging",
     "spans": "lmlab.tasks.spans:Spans",
+    "picture_classification": "lmlab.tasks.pictures:PictureClassification",
 }
 """Objectives over labelled examples: any model that has vectors learns them (lmlab finetune)."""
 
@@ -43,12 +48,33 @@ def load_objective(kind: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def create_objective(settings: Mapping[str, Any], tokenizer: Tokenizer | None, frame: Frame | None) -> Objective:
+def create_objective(
+    settings: Mapping[str, Any],
+    tokenizer: Tokenizer | SequenceTokenizer | None,
+    frame: Frame | None,
+    processor: Processor | None = None,
+) -> Objective:
     """An objective from its settings, of which `kind` is one, for texts of a tokenizer in the frame of a model.
 
-    Both are None where no text is read.
+    Both are None where no tokens are read; tokens that are not text have no frame. `processor` is that of pictures or
+    sounds.
     """
+    from lmlab.objectives.objective import ReadsMedia
+
+    values = dict(settings)
+    kind = str(values.pop("kind"))
+    cls = load_objective(kind)
+    objective: Objective = cls(build(cls.Config, values, where="objective"), tokenizer, frame)
+    if isinstance(objective, ReadsMedia):
+        if processor is None:
+            raise ValueError(f"{kind} needs the processor of its data, and there is no processor.json")
+        objective.process_by(processor)
+    return objective
+
+
+def complete_settings(settings: Mapping[str, Any], corpus: Corpus) -> dict[str, Any]:
+    """The settings of an objective with those that only the data know."""
     values = dict(settings)
     cls = load_objective(str(values.pop("kind")))
-    objective: Objective = cls(build(cls.Config, values, where="objective"), tokenizer, frame)
-    return objective
+    found: dict[str, Any] = cls.settings_from_corpus(build(cls.Config, values, where="objective"), corpus)
+    return {**settings, **found}

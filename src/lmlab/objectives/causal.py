@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import TextSplit
+from lmlab.data.corpora.corpus import TokenDataset
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import Streams, Windows
 from lmlab.layers.watching import watching_layers
@@ -21,6 +21,7 @@ from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
+from lmlab.tokenizers.sequences import SequenceTokenizer
 
 
 class CausalConfig(Config):
@@ -50,13 +51,16 @@ class Causal(PreTraining):
     """
 
     Config: ClassVar[type[Config]] = CausalConfig
-    reads: ClassVar[tuple[str, ...]] = ("text", "languages")
+    reads: ClassVar[tuple[str, ...]] = ("text", "languages", "notes")
     specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"nats": mean_nats}
 
     def __init__(
-        self, config: CausalConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None
+        self,
+        config: CausalConfig | None = None,
+        tokenizer: Tokenizer | SequenceTokenizer | None = None,
+        frame: Frame | None = None,
     ) -> None:
         self.config = config or CausalConfig()
         self.separator: int | None = None
@@ -73,7 +77,7 @@ class Causal(PreTraining):
         further = {"activation": self.config.activation, "temporal": self.config.temporal}
         return {"next": 1.0, **{name: weight for name, weight in further.items() if weight}}
 
-    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TokenDataset, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous streams for a stateful model, shuffled windows for others."""
         tokens = data.tokens[::-1] if self.config.backwards else data.tokens
         return (Streams if streams else Windows)(tokens, batch=batch, window=window, seed=seed)

@@ -23,7 +23,7 @@ from lmlab.data.loaders.pairs import TranslationRows
 from lmlab.data.loaders.rows import LengthSchedule, RowLoader, Rows, TextRows
 from lmlab.data.loaders.sentence_pairs import SentencePairs
 from lmlab.metrics.metric import StreamingMetric, accuracy
-from lmlab.models.abilities import FillsBlanks, JudgesPairs, State, require
+from lmlab.models.abilities import FillsMasks, JudgesPairs, State, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
 from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, draw_numbers
@@ -111,10 +111,10 @@ class Blanks(PreTraining):
         )
         return blanks, draws
 
-    def filling_flops(self, filler: FillsBlanks, batch: Batch, *, remembered: int = 0) -> float:
+    def filling_flops(self, filler: FillsMasks, batch: Batch, *, remembered: int = 0) -> float:
         """Floating-point operations of a forward pass: reading a batch, and the output layer at the chosen tokens."""
         places = self.asked_beside + batch.labels["places"].shape[1]
-        body = filler.reading_flops(batch.inputs, places=places, remembered=remembered)
+        body = filler.reading_flops(batch.inputs, positions=places, remembered=remembered)
         return body + filler.head_flops() * batch.counts["blanks"]
 
 
@@ -137,7 +137,7 @@ class Masked(Blanks):
 
     @classmethod
     def needs(cls, config: MaskedConfig) -> tuple[type, ...]:
-        return (FillsBlanks,) if config.pairs == "none" else (FillsBlanks, JudgesPairs)
+        return (FillsMasks,) if config.pairs == "none" else (FillsMasks, JudgesPairs)
 
     @classmethod
     def usual_for(cls, data: str) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Masked(Blanks):
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """The surprisal of the chosen tokens, and of the pairs' labels; accuracy is watched in evaluation only."""
-        filler, labels = require(model, FillsBlanks), batch.labels
+        filler, labels = require(model, FillsMasks), batch.labels
         pair = "pair" in labels
         at = torch.cat([labels["cls"], labels["places"]], dim=1) if pair else labels["places"]
         hidden = filler.read(**batch.inputs, at=at)
@@ -190,7 +190,7 @@ class Masked(Blanks):
     def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         pairs = batch.counts.get("pair", 0)
         judging = pairs * require(model, JudgesPairs).pair_flops() if pairs else 0.0
-        return PASSES * (self.filling_flops(require(model, FillsBlanks), batch) + judging)
+        return PASSES * (self.filling_flops(require(model, FillsMasks), batch) + judging)
 
 
 def make_batch(raw: Rows, blanks: Corrupted, **labels: np.ndarray) -> Batch:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.config import Config
+from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.loaders.loader import Loader, Mixture
 from lmlab.metrics.metric import StreamingMetric
 from lmlab.models.abilities import State
@@ -45,8 +46,10 @@ class Loss(NamedTuple):
 
     sums: dict[str, Tensor]
     state: State = None
-    watched: Mapping[str, Tensor] = {}
-    """What metrics are shown, by their names; left on the device."""
+    watched: Mapping[str, Any] = {}
+    """What metrics are shown, by their names: tensors on the device, or what else a metric collects."""
+    scores: Tensor | None = None
+    """Of a task: the scores of its head, without gradients, from which predictions are decoded."""
 
 
 def weighted_mean(sums: Mapping[str, Tensor], counts: Mapping[str, int], weights: Mapping[str, float]) -> Tensor:
@@ -84,6 +87,10 @@ class Objective(Protocol):
     @classmethod
     def usual_for(cls, data: str) -> dict[str, Any]:
         """Settings that go with a kind of data, unless the user says otherwise."""
+
+    @classmethod
+    def settings_from_corpus(cls, config: Any, corpus: Corpus) -> dict[str, Any]:
+        """Settings that only the data know, such as the names of classes; they are saved with the run."""
 
     def __init__(self, config: Any, tokenizer: Tokenizer | None, frame: Frame | None) -> None:
         """`frame` adds the special tokens to the texts of the run; nothing else does. None where no text is read."""
@@ -123,6 +130,14 @@ class NotAdditive(Protocol):
         """The loss of all vectors of a batch."""
 
 
+@runtime_checkable
+class ReadsMedia(Protocol):
+    """An objective over pictures or sounds: it needs the processor that makes them the inputs of a model."""
+
+    def process_by(self, processor: Any) -> None:
+        """Called once, after the objective is created."""
+
+
 def mean_flops(loader: Loader, flops_of: Callable[[Loader, int], tuple[float, Mapping[str, int]]]) -> float:
     """The FLOPs of a batch, on average; `flops_of(loader, k)` gives those of batch k, and how much it has of each unit.
 
@@ -146,6 +161,10 @@ class PreTraining:
 
     @classmethod
     def usual_for(cls, data: str) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def settings_from_corpus(cls, config: Any, corpus: Corpus) -> dict[str, Any]:
         return {}
 
     def heads(self, model: Model) -> dict[str, nn.Module]:

@@ -18,7 +18,7 @@ from lmlab.config import Config
 from lmlab.data.loaders.rows import Rows
 from lmlab.layers.padding import flat_places
 from lmlab.metrics.metric import StreamingMetric, accuracy
-from lmlab.models.abilities import Detects, FillsBlanks, State, require
+from lmlab.models.abilities import Detects, FillsMasks, State, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
 from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, is_right, make_batch
@@ -60,7 +60,7 @@ class Replaced(Blanks):
 
     @classmethod
     def needs(cls, config: ReplacedConfig) -> tuple[type, ...]:
-        return (FillsBlanks, Detects)
+        return (FillsMasks, Detects)
 
     def batch(self, raw: Rows, generator: np.random.Generator) -> Batch:
         blanks, draws = self._corrupt(raw, generator, mask_share=self.config.mask_share, random_share=0.0)
@@ -70,7 +70,7 @@ class Replaced(Blanks):
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """Both losses; accuracies, and how many tokens were original, are watched in evaluation only."""
-        generator, detector = require(model, FillsBlanks), require(model, Detects)
+        generator, detector = require(model, FillsMasks), require(model, Detects)
         chosen, targets = blanks_of(batch, generator.read(**batch.inputs, at=batch.labels["places"]))
         scores = generator.logits(chosen).float()
         sums = {"blanks": F.cross_entropy(scores, targets, reduction="sum")}
@@ -107,7 +107,7 @@ class Replaced(Blanks):
     def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         """Those of the generator, of its output layer at the chosen tokens, and of the discriminator."""
         detecting = require(model, Detects).detection_flops(batch.inputs)
-        return PASSES * (self.filling_flops(require(model, FillsBlanks), batch) + detecting)
+        return PASSES * (self.filling_flops(require(model, FillsMasks), batch) + detecting)
 
 
 def sample_tokens(scores: Tensor, numbers: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import random
 from typing import NamedTuple
 
 from lmlab.data.readers.examples import Example
-from lmlab.data.readers.labelled import check_known
+from lmlab.data.readers.labelled.labels import check_known
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.statistics import Estimate, estimate

@@ -10,6 +10,8 @@ from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters
 from lmlab.models import find
 from lmlab.models.descriptions import DESCRIPTIONS
+from lmlab.objectives import TASKS
+from lmlab.tokenizers.sequences import SequenceTokenizer
 from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import TrainConfig
@@ -17,6 +19,7 @@ from lmlab.units import describe_units, main_unit
 
 if TYPE_CHECKING:
     from lmlab.data.corpora.corpus import Corpus
+    from lmlab.tokenizers import Tokenizer
 
 
 LOSSY = "lossy: the tokenizer does not keep all of the text, so this figure is too good"
@@ -66,20 +69,25 @@ def model_card(
     settings = "\n".join(f"| {name} | {value} |" for name, value in recipe.model.items())
     ended = {"budget": "until the budget was spent", "early": "until early stopping"}.get(progress.ended, "interrupted")
     quality = (
-        describe_quality(progress, bits) if recipe.data.kind != "examples" else describe_selection(corpus, progress)
+        describe_quality(progress, bits, corpus.processor)
+        if recipe.data.kind != "examples"
+        else describe_selection(corpus, progress)
     )
     verbs = " and ".join(f"`{each.replace('{run}', 'RUN')}`" for each in commands)
     use = f"Use it with {verbs}, or in Python with" if verbs else "Use it in Python with"
-    tokenizer = corpus.tokenizer
-    on_text = recipe.data.kind != "examples"
+    tokenizer: Tokenizer | SequenceTokenizer | None = corpus.tokenizer
+    on_text = recipe.objective["kind"] not in TASKS
     lossy = f" ({LOSSY})" if on_text and progress.best is not None and corpus.loses(corpus.valid) else ""
     named = ", ".join(recipe.data.named)
     unit = main_unit(progress.units) if on_text else "training examples"
     learnt = f"| data | {named}: {corpus.train.size:,} {unit} |"
-    if tokenizer is not None and on_text:
+    if tokenizer is not None and on_text and corpus.media is None:
         learnt = (
             f"| text | {named}: {corpus.train.as_text().bytes:,} bytes, {corpus.train.size + 1:,} training tokens |"
         )
+    if isinstance(corpus.processor, SequenceTokenizer):
+        learnt = f"| data | {named}: {corpus.train.describe()} |"
+        tokenizer = corpus.processor
     if tokenizer is not None:
         learnt = f"| tokenizer | {tokenizer.spec}, vocabulary of {tokenizer.vocabulary:,} tokens |\n{learnt}"
     trained = "It was trained with lmlab." if on_text else describe_task(recipe.objective, recipe.origin)
@@ -125,7 +133,8 @@ def describe_task(task: Mapping[str, Any], origin: str | None) -> str:
     """A sentence about the task that a run was fine-tuned for."""
     labels = f" ({', '.join(task['labels'])})" if task["labels"] else ""
     begun = f" from `{origin}`" if origin and task["method"] != "scratch" else " from scratch" if origin else ""
-    return f"It was fine-tuned with lmlab for {task['kind']}{labels}{begun} (`--how {task['method']}`)."
+    learnt = "fine-tuned" if origin or task["kind"] == "tagging" else "trained"
+    return f"It was {learnt} with lmlab for {task['kind']}{labels}{begun} (`--how {task['method']}`)."
 
 
 def describe_selection(corpus: Corpus, progress: TrainingProgress) -> str:
@@ -138,11 +147,13 @@ def describe_selection(corpus: Corpus, progress: TrainingProgress) -> str:
     )
 
 
-def describe_quality(progress: TrainingProgress, bits: float | None) -> str:
-    """The validation result in the unit that suits the objective."""
+def describe_quality(progress: TrainingProgress, bits: float | None, processor: object = None) -> str:
+    """The validation result in the unit that suits the objective and the data."""
+    if isinstance(processor, SequenceTokenizer) and "nats" in progress.best_metrics:
+        return processor.describe(progress.best_metrics["nats"])
     if bits is not None:
         return f"{bits:.4f} bits per byte"
     if progress.best is None:
-        return "no validation text"
+        return "no validation data"
     metrics = "".join(f", {name.replace('_', ' ')} {value:.4g}" for name, value in progress.best_metrics.items())
     return f"{progress.best:.4f} nats per prediction (cross-entropy){metrics}"

@@ -13,7 +13,7 @@ import torch
 
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
-from lmlab.data.corpora.corpus import Corpus, TextDataset
+from lmlab.data.corpora.corpus import Corpus, TokenDataset
 from lmlab.models.abilities import PredictsNext
 from lmlab.runs.jobs import Reporter
 from lmlab.runs.model_files import load_model
@@ -52,9 +52,9 @@ class Counting:
     def __init__(self, cls: Any, recipe: Recipe, corpus: Corpus, config: Any) -> None:
         self.cls, self.corpus, self.config, self.grid = cls, corpus, config, find_grid(recipe.train.country)
         budget = parse_budget(recipe.train.budget)
-        tokens = corpus.train.as_text().tokens
+        tokens = corpus.train.as_tokens().tokens
         self.tokens = tokens[: int(budget.amount)] if budget.unit == "tokens" else tokens
-        self.valid = None if corpus.valid is None else corpus.valid.as_text()
+        self.valid = None if corpus.valid is None else corpus.valid.as_tokens()
 
     def run(
         self,
@@ -107,29 +107,36 @@ class Counting:
         """The progress after counting, and its line of metrics with the validation score."""
         units, split = {"tokens": len(self.tokens)}, self.valid
         progress = TrainingProgress(step=1, units=units, seconds=cost.seconds, cost=cost, training_cost=cost)
-        progress.energy_method, progress.ended, progress.share = method, "budget", 1.0
+        progress.energy_method, progress.ended, progress.fraction = method, "budget", 1.0
         line: dict[str, Any] = {"step": 1, **units, "valid_loss": None, "valid_bits_per_byte": None}
         if split is not None:
             found = score_split(model, split)
             progress.best, progress.valid, progress.best_metrics = found.loss, found.loss, found.values
-            text_alone = not self.corpus.text_tokenizer.newline_is_boundary
-            nats = found.values["nats"] if text_alone else found.loss
-            progress.best_bits = bits = bits_per_byte(nats, split.bytes_per_token(text_alone=text_alone))
-            line |= {"valid_loss": found.loss, "valid_bits_per_byte": bits, "valid_nats": found.values["nats"]}
+            progress.best_bits = self._bits_per_byte(found)
+            nats = found.values["nats"]
+            line |= {"valid_loss": found.loss, "valid_bits_per_byte": progress.best_bits, "valid_nats": nats}
         spent = {**cost._asdict(), "training_joules": cost.joules, "grams": self.grid.grams(cost.joules)}
         return progress, {**line, "best": True, "cost": spent}
 
+    def _bits_per_byte(self, found: Evaluation) -> float | None:
+        """Bits per byte of the validation text; None for tokens that are not text."""
+        if self.corpus.tokenizer is None or self.corpus.valid is None:
+            return None
+        text_alone = not self.corpus.tokenizer.newline_is_boundary
+        nats = found.values["nats"] if text_alone else found.loss
+        return bits_per_byte(nats, self.corpus.valid.as_text().bytes_per_token(text_alone=text_alone))
 
-def score_split(model: PredictsNext, split: TextDataset) -> Evaluation:
+
+def score_split(model: PredictsNext, split: TokenDataset) -> Evaluation:
     """The evaluation of a split; of several languages the mean, as networks are evaluated."""
     if parts := split.parts():
-        found = [score_stream(model, part.as_text()) for part in parts.values()]
+        found = [score_stream(model, part.as_tokens()) for part in parts.values()]
         nats = sum(each.values["nats"] for each in found) / len(found)
         return Evaluation(sum(each.loss for each in found) / len(found), {"nats": nats})
     return score_stream(model, split)
 
 
-def score_stream(model: PredictsNext, split: TextDataset) -> Evaluation:
+def score_stream(model: PredictsNext, split: TokenDataset) -> Evaluation:
     """Nats per token of a split, and `nats` of the text alone, without the boundaries between documents."""
     raw = torch.from_numpy(split.tokens.astype("int64"))[None]
     nats, _ = model.score(raw[:, :-1], raw[:, 1:], model.start(1))

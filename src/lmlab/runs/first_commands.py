@@ -10,6 +10,7 @@ from lmlab.data.corpora.corpus import Corpus
 from lmlab.models import find
 from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.objectives import TASKS, load_objective
+from lmlab.tokenizers.sequences import SequenceTokenizer
 
 WORDS = 4
 LONGEST = 32
@@ -32,6 +33,8 @@ def next_commands(kind: str, corpus: Corpus, objective: Mapping[str, Any]) -> tu
         return commands
     if objective.get("backwards"):
         return BACKWARD_COMMANDS
+    if isinstance(corpus.processor, SequenceTokenizer):
+        return corpus.processor.commands
     commands = DESCRIPTIONS[find(kind).does[0]].commands
     if not any("{prompt}" in command or "{blank}" in command for command in commands):
         return commands

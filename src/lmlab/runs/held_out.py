@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from lmlab.data import prepare
-from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.corpus import Corpus, Processor
 from lmlab.data.readers.text import STANDARD_INPUT
 from lmlab.runs.jobs import Reporter, Silent
 from lmlab.runs.model_files import load_source_tokenizer, load_tokenizer
 from lmlab.runs.recipe import Record, read_record
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.files import without_last
+from lmlab.tokenizers.processors import load_processor
+from lmlab.tokenizers.sequences import SequenceTokenizer
 from lmlab.tokenizers.training import is_path
 
 
@@ -68,16 +70,25 @@ def reopen_corpus(
         )
     specials = recipe.special_tokens()
     specs = recipe.tokenizer
-    tokenizer, source = load_tokenizer(path, needed=specs.spec is not None), load_source_tokenizer(path)
-    own = None if tokenizer is None else _encoder(tokenizer, specials, record.encoder_sha256)
+    processor: Processor | None = load_processor(path)
+    pictures = processor is not None and not isinstance(processor, SequenceTokenizer)
+    further = {"media": processor} if pictures else {}
+    tokenizer = load_tokenizer(path, needed=specs.spec is not None and processor is None)
+    source = load_source_tokenizer(path)
+    own = processor if tokenizer is None else _encoder(tokenizer, specials, record.encoder_sha256)
 
-    def prepared(encoder: str | Tokenizer | None, source_encoder: str | Tokenizer | None) -> Corpus:
+    def prepared(encoder: str | Processor | None, source_encoder: str | Tokenizer | None) -> Corpus:
         return prepare(
-            recipe.data, processor=encoder, source=source_encoder, specials=specials, progress=reporter.stage
+            recipe.data,
+            processor=encoder,
+            source=source_encoder,
+            specials=specials,
+            progress=reporter.stage,
+            **further,
         )
 
     corpus = prepared(
-        own if specs.spec is None or is_path(specs.spec) else specs.spec,
+        own if processor is not None or specs.spec is None or is_path(specs.spec) else specs.spec,
         source if specs.source is None or is_path(specs.source) else specs.source,
     )
     again = (corpus.tokenizer, corpus.source_tokenizer)

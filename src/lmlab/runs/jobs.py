@@ -21,7 +21,7 @@ from lmlab.decoding.translator import Translator
 from lmlab.metrics.bleu import Bleu
 from lmlab.models.abilities import PredictsNext, WritesTarget, ability
 from lmlab.models.model import Model
-from lmlab.objectives import create_objective
+from lmlab.objectives import complete_settings, create_objective
 from lmlab.runs.model_files import copy_weights, teach_letters
 from lmlab.runs.recipe import Recipe
 from lmlab.tokenizers.frames import Frame
@@ -116,7 +116,8 @@ class Training:
         teach_letters(model, corpus.tokenizer)
         if origin is not None:
             copy_weights(model, Path(origin))
-        objective = create_objective(recipe.objective, corpus.tokenizer, frame)
+        settings = complete_settings(recipe.objective, corpus)
+        objective = create_objective(settings, corpus.token_processor, frame, corpus.media)
         self.learner = Learner(model, objective, objective.heads(model)).to(device)
         self.counted = count_parameters(self.learner)
         self.parameters = self.counted.total
@@ -268,10 +269,12 @@ def validation(
 def likelihood_bytes(learner: Learner, corpus: Corpus) -> tuple[float, float] | None:
     """Bytes per predicted token of the training and the validation text, if the loss is the likelihood of the text.
 
-    For a model that sees ahead when it reads a text at once it is not; `lmlab score` reads token by token.
+    For a model that sees ahead when it reads a text at once it is not; `lmlab score` reads token by token. Tokens that
+    are not text have no bytes.
     """
     objective = learner.objective
-    if not objective.likelihood or getattr(ability(learner.model, PredictsNext), "sees_ahead", False):
+    sees_ahead = getattr(ability(learner.model, PredictsNext), "sees_ahead", False)
+    if corpus.tokenizer is None or not objective.likelihood or sees_ahead:
         return None
     valid = corpus.valid or corpus.train
     text = valid.as_text().bytes_per_token(text_alone=objective.separates)

@@ -29,6 +29,7 @@ from lmlab.runs.storage import (
     verify,
     write_json,
 )
+from lmlab.tokenizers.processors import FILE as PROCESSOR
 
 if TYPE_CHECKING:
     from lmlab.models.model import Model
@@ -201,7 +202,8 @@ def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
         model = network.eval()
     else:
         model = cls.from_tensors(config, tensors)
-    tokenizer = load_tokenizer(run, needed="vocabulary" in cls.Config.model_fields)
+    reads_text = "vocabulary" in cls.Config.model_fields and not (run / PROCESSOR).is_file()
+    tokenizer = load_tokenizer(run, needed=reads_text)
     teach_letters(model, tokenizer)
     return model, tokenizer
 

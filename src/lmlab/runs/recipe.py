@@ -82,11 +82,11 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     for name in model:
         if name not in cls.Config.model_fields:
             raise ValueError(f"unknown setting model.{name} of {kind}{suggest(name, cls.Config.model_fields)}")
-    usual: dict[str, Any] = {"spec": system.tokenizer}
+    data = make_config(values.get("data", {}), reads=system.reads)
+    usual: dict[str, Any] = {"spec": data.usual_tokenizer(system.tokenizer)}
     origin = None if values.get("origin") is None else str(values["origin"])
     if origin is not None:
         preset, usual = _inherited(Path(origin), str(kind), values)
-    data = make_config(values.get("data", {}))
     if str(kind) in ARCHITECTURES and data.kind != "examples":
         raise ValueError(
             f"{kind} is no language model: it learns a task from labelled examples (lmlab finetune {kind} DATA -o RUN)"
@@ -346,7 +346,7 @@ def _unread(kind: str, reads: Sequence[str], data: str) -> str:
     """The error message for data that an objective does not read."""
     if data == "pairs":
         return f"{kind} learns from plain text, not from pairs; give TEXT"
-    if "pairs" in reads:
+    if "pairs" in reads and data in ("text", "languages"):
         return f"{kind} learns from pairs: give --source and --target (or --pairs)"
     return f"{kind} learns from {' or '.join(reads)}, not from {data}"
 

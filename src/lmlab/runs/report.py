@@ -13,13 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from lmlab.compare.held_out import make_cloze, make_test_text
-from lmlab.compare.likelihood import SAMPLE_BYTES, choose_scored_part, perplexity, score_units
-from lmlab.compare.tracks.masked import fill_cloze
+from lmlab.comparison.held_out import make_cloze, make_test_text
+from lmlab.comparison.likelihood import SAMPLE_BYTES, choose_scored_part, perplexity, score_units
+from lmlab.comparison.tracks.masked import fill_cloze
 from lmlab.costs.parameters import count_parameters
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import LINEAGE
-from lmlab.models.abilities import FillsBlanks, PredictsBothWays, PredictsNext, WritesTarget, ability
+from lmlab.models.abilities import FillsMasks, PredictsBothWays, PredictsNext, WritesTarget, ability
 from lmlab.progress import ReportProgress
 from lmlab.runs.held_out import find_held_out
 from lmlab.runs.recipe import read_record
@@ -222,7 +222,7 @@ def _samples(model: LanguageModel, held: Shown) -> Facts:
         return {"translations" if held.pairs else "reconstructions": _translations(model, held)}
     if any(ability(model.model, kind) is not None for kind in (PredictsNext, PredictsBothWays)):
         return {"continuations": _continuations(model, held.texts)}
-    if ability(model.model, FillsBlanks) is not None:
+    if ability(model.model, FillsMasks) is not None:
         return {"blanks": _fillings(model, held.texts)}
     raise ValueError("the model neither continues texts, nor predicts masked tokens, nor writes a target")
 

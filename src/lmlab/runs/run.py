@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data import prepare
-from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.corpus import Corpus, Processor
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import find, load_class
-from lmlab.objectives import TASKS
+from lmlab.objectives import TASKS, complete_settings
 from lmlab.runs.card import LOSSY, describe_quality, model_card
 from lmlab.runs.counting import Counting
 from lmlab.runs.finetuning import FineTuning
@@ -39,6 +39,9 @@ from lmlab.runs.storage import (
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
+from lmlab.tokenizers.processors import FILE as PROCESSOR
+from lmlab.tokenizers.processors import load_processor
+from lmlab.tokenizers.sequences import SequenceTokenizer
 from lmlab.training.devices import choose_device
 from lmlab.training.energy_meter import Cost, codecarbon
 from lmlab.training.metrics_log import NotFiniteError
@@ -60,6 +63,7 @@ class Outcome(NamedTuple):
     lossy: bool = False  # whether its tokenizer loses text
     judged_on: str = "validation text"
     trained: bool = True  # False if nothing was left to do
+    processor: Processor | None = None  # of its data
 
     def __repr__(self) -> str:
         score = f", {self.quality}" if self.progress.best is not None else ""
@@ -73,7 +77,7 @@ class Outcome(NamedTuple):
     def quality(self) -> str:
         """Its score on validation text, in words."""
         lossy = f" ({LOSSY})" if self.lossy else ""
-        return f"{describe_quality(self.progress, self.bits_per_byte)}{lossy} on {self.judged_on}"
+        return f"{describe_quality(self.progress, self.bits_per_byte, self.processor)}{lossy} on {self.judged_on}"
 
     @property
     def next_step(self) -> str:
@@ -107,6 +111,7 @@ def start(
             source=recipe.tokenizer.source,
             specials=recipe.special_tokens(),
             progress=reporter.stage,
+            **media_of(recipe.origin),
         )
     )
     config = model_config(recipe, corpus)
@@ -122,7 +127,7 @@ def start(
             if world.writes:
                 clear(path)
                 _write_settings(path, record, corpus, config, frame)
-            world.agree(None)  # nobody reads the folder before it is written
+            world.broadcast(None)  # nobody reads the folder before it is written
             plan = Plan(recipe, path, corpus, job.parameters)
             outcome = _run(job, plan, reporter, interrupted, lambda _: record, world)
         except NotFiniteError:
@@ -134,6 +139,12 @@ def start(
         if outcome.interrupted and world.writes:
             remove_begun(path, created)
         return outcome
+
+
+def media_of(run: str | Path | None) -> dict[str, Processor]:
+    """The processor of the pictures or sounds of a run, as an argument of `prepare`; nothing if it has none."""
+    processor = None if run is None else load_processor(Path(run))
+    return {} if processor is None or isinstance(processor, SequenceTokenizer) else {"media": processor}
 
 
 def check_same(recipe: Recipe, path: Path, *, unfinished: bool = False) -> None:
@@ -244,7 +255,8 @@ def model_config(recipe: Recipe, corpus: Corpus) -> Any:
                 whose = "the data's" if corpus.tokenizer is None else "the tokenizer's"
                 raise ValueError(f"model.{name} = {recipe.model[name]} is not {whose} {value}; omit it")
         return build(cls.Config, {**recipe.model, **known}, where="model")
-    settings = {**known, **recipe.model}
+    free = cls.changeable(recipe.model)
+    settings = {**known, **recipe.model, **{name: value for name, value in known.items() if name in free}}
     if "vocabulary" in known:
         settings["vocabulary"] = max(known["vocabulary"], settings["vocabulary"])
     return build(cls.Config, settings, where="model")
@@ -255,14 +267,18 @@ def _write_settings(path: Path, record: Record, corpus: Corpus, config: Any, fra
     recipe = record.recipe
     if corpus.tokenizer is not None:
         corpus.tokenizer.save(path / "tokenizer.json")
+    elif isinstance(corpus.processor, SequenceTokenizer):
+        corpus.processor.save(path / PROCESSOR)
     if corpus.source_tokenizer is not None:
         corpus.source_tokenizer.save(path / "source_tokenizer.json")
+    if corpus.media is not None:
+        corpus.media.save(path / PROCESSOR)
     if frame is not None:
         frame.save(path / FILE)
     write_config(path, recipe.kind, config.model_dump())
     write_recipe(path, record)
     if recipe.objective["kind"] in TASKS:
-        write_json(path / TASK, recipe.objective)
+        write_json(path / TASK, complete_settings(recipe.objective, corpus))
     elif recipe.origin is not None and (Path(recipe.origin) / CHAT).is_file():
         ChatTemplate.load(Path(recipe.origin)).save(path)
     write_manifest(path)
@@ -316,9 +332,16 @@ def _run(
         grams=find_grid(country).grams(Cost(*progress.cost).joules),
         commands=commands,
         lossy=not is_task and corpus.loses(corpus.valid),
-        judged_on="validation examples" if is_task else "validation text",
+        judged_on=_name_validation(corpus) if not is_task else "validation examples",
+        processor=corpus.processor,
         trained=bool(records),
     )
+
+
+def _name_validation(corpus: Corpus) -> str:
+    """What a run is validated on, in words."""
+    processor = corpus.processor
+    return f"validation {processor.item}s" if isinstance(processor, SequenceTokenizer) else "validation text"
 
 
 def _what_is_left(path: Path) -> str:

@@ -21,7 +21,9 @@ OWN = {
         "tokenizer_options.json",
         "source_tokenizer.json",
         "source_tokenizer_options.json",
+        "processor.json",
         "frame.json",
+        "processor.json",
         "chat.json",
         "recipe.json",
         "task.json",
@@ -67,7 +69,7 @@ def is_fresh(path: Path) -> bool:
     """
     entries = {entry.name for entry in path.iterdir()} if path.is_dir() else {""}
     tokenizers = {f"{name}tokenizer{more}.json" for name in ("", "source_") for more in ("", "_options")}
-    begun = {*tokenizers, "frame.json", "config.json"}
+    begun = {*tokenizers, "processor.json", "frame.json", "config.json"}
     temporary = {f".{name}.new" for name in (*begun, "recipe.json", "manifest.json")}
     return not entries or (LOCK in entries and entries <= {LOCK, *begun, *temporary})
 

@@ -16,9 +16,12 @@ from lmlab.serve.routes.chat import PATH as CHAT_PATH
 from lmlab.serve.routes.chat import chat
 from lmlab.serve.routes.completions import PATH, completions
 from lmlab.serve.routes.embeddings import embeddings
+from lmlab.serve.routes.fill import fill
+from lmlab.serve.routes.health import health
 from lmlab.serve.routes.models import index, models
-from lmlab.serve.routes.roles import roles
+from lmlab.serve.routes.predict import predict
 from lmlab.serve.routes.tokens import tokens
+from lmlab.serve.routes.translate import translate
 from lmlab.serve.served import Runs
 from lmlab.serve.waiting import too_many
 
@@ -49,7 +52,7 @@ def make_api(runs: Runs) -> FastAPI:
         lifespan=lifespan,
     )
     add_errors(app)
-    for make in (completions, chat, embeddings, models, roles, tokens):
+    for make in (completions, chat, embeddings, models, health, fill, predict, translate, tokens):
         app.include_router(make(runs))
     return app
 

@@ -1,47 +1,31 @@
-"""One engine for each run: a thread that owns the model and generates all sequences together, step by step.
+"""One engine for each run: a queue of sequences, and a thread that owns the model and generates them.
 
-Each iteration admits waiting sequences, reads some pieces of their prompts (prefill.py), and makes one step of the
-batch (batch.py). A request gives the same bytes whatever else is going on: prompts are read one by one, in pieces at
-fixed positions, and the rows of a batch do not influence each other.
+The thread admits waiting sequences to the batch (batch.py), which is where sequences are generated together, and runs
+other jobs with the model between its steps. A request gives the same bytes whatever else is going on: prompts are read
+one by one, in pieces at fixed positions, and the rows of a batch do not influence each other.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
-from lmlab.decoding.chain_rule import score_next
-from lmlab.decoding.generate import length_after_reread
-from lmlab.decoding.sampling import sample_each
-from lmlab.layers.kernels.linear import prepare
-from lmlab.models.abilities import PredictsNext, State
-from lmlab.serve.batch import BatchState, RunningBatch, fewest_rows, state_usage
-from lmlab.serve.errors import ClosedError, NotANumberError, OverloadedError, internal_error, log_error
+from lmlab.models.abilities import PredictsNext
+from lmlab.serve.batch import Batch, end_sequence
+from lmlab.serve.errors import ClosedError, OverloadedError, internal_error, log_error
 from lmlab.serve.metrics import Metrics
 from lmlab.serve.outbox import Outbox, delay_for
-from lmlab.serve.prefill import piece_size, prefill, score_prompt
-from lmlab.serve.prefix_cache import PREFIX_BYTES, Prefilled, PrefixCache
-from lmlab.serve.sequence import Finish, GeneratedSequence, Piece
-
-PREFILL_TOKENS = 256
-"""Tokens of prompts that are read between two steps of the batch."""
+from lmlab.serve.prefill import piece_size
+from lmlab.serve.prefix_cache import PREFIX_BYTES, PrefixCache
+from lmlab.serve.sequence import Finish, GeneratedSequence
 
 T = TypeVar("T")
-
-
-class Prefill(NamedTuple):
-    """A sequence whose prompt is being read: the generator yields after each piece."""
-
-    sequence: GeneratedSequence
-    work: Generator[int, None, Prefilled | None]
 
 
 class Engine:
@@ -67,9 +51,16 @@ class Engine:
         self.prefix_cache = PrefixCache(piece, capacity=prefix_bytes, metrics=self.metrics)
         self._waiting: deque[GeneratedSequence] = deque()
         self._jobs: deque[tuple[Callable[[Callable[[], None]], Any], Future[Any]]] = deque()
-        self._prefills: deque[Prefill] = deque()
-        self._joining: list[tuple[GeneratedSequence, State]] = []
-        self._batch: RunningBatch | None = None  # made in the engine's thread
+        self._batch: Batch | None = None
+        if writer is not None:
+            self._batch = Batch(
+                writer,
+                name=name,
+                rows=rows,
+                prefix_cache=self.prefix_cache,
+                metrics=self.metrics,
+                outbox=self.outbox,
+            )
         self._reserved = 0  # places in the queue for requests whose sequences are not made yet
         self._wake = threading.Condition()
         self._closing = self._aborting = False
@@ -78,9 +69,9 @@ class Engine:
         self.failed: BaseException | None = None
         self._step_error: Exception | None = None  # raised by an iteration that ran during a job
         self.metrics.watch(
-            num_requests_running=lambda: len(self._running),
+            num_requests_running=lambda: 0 if self._batch is None else len(self._batch.running),
             num_requests_waiting=lambda: len(self._waiting),
-            kv_cache_usage_perc=self._state_usage,
+            kv_cache_usage_perc=lambda: 0.0 if self._batch is None else self._batch.state_usage,
             prefix_cache_bytes=lambda: self.prefix_cache.bytes,
         )
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -153,19 +144,12 @@ class Engine:
         gone = [each for each in self._waiting if each.cancelled]
         self._waiting = deque(each for each in self._waiting if not each.cancelled)
         for each in gone:
-            self._finish(each, "cancelled")
-
-    @property
-    def _running(self) -> list[GeneratedSequence]:
-        return [] if self._batch is None else self._batch.sequences
-
-    def _state_usage(self) -> float:
-        return state_usage(self.writer, [len(each.context) - 1 for each in self._running], rows=self.rows)
+            end_sequence(each, self.metrics, "cancelled")
 
     @property
     def load(self) -> int:
         """The number of sequences that are running or waiting."""
-        return len(self._waiting) + len(self._prefills) + len(self._running) + len(self._joining)
+        return len(self._waiting) + (0 if self._batch is None else self._batch.size)
 
     def stop(self, why: str = "the server is shutting down") -> None:
         """Accept nothing more; accepted sequences are finished."""
@@ -199,10 +183,8 @@ class Engine:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         try:
-            if self.writer is not None:
-                prepare(self.writer)
-                state = BatchState(self.writer, fewest=fewest_rows(self.writer, most=self.rows))
-                self._batch = RunningBatch(state)
+            if self._batch is not None:
+                self._batch.prepare()
             self.ready.set()
             while self._wait():
                 self._run_job()
@@ -218,7 +200,7 @@ class Engine:
     def _wait(self) -> bool:
         """Sleep until there is something to do; False when it is time to end."""
         with self._wake:
-            while not (self._waiting or self._jobs or self._prefills or self._running or self._joining):
+            while not (self._jobs or self.load):
                 if self._closing:
                     return False
                 self._wake.wait()
@@ -251,158 +233,29 @@ class Engine:
             raise ClosedError(internal_error(self._step_error).message)
 
     def _iterate(self) -> None:
-        """Remove cancelled sequences, admit waiting ones, read some of their prompts, make one step of the batch."""
+        """Remove cancelled sequences, admit those that wait longest while there is room, advance the batch."""
         batch = self._batch
         if batch is None:
             return
-        cancelled = [row for row, each in enumerate(batch.sequences) if each.cancelled]
-        for row in cancelled:
-            self._finish(batch.sequences[row], "cancelled")
-        batch.leave(cancelled)
-        self._admit()
-        self._read_prompts()
-        if self._joining:
-            batch.join(self._joining)
-            self._joining = []
-        if len(batch):
-            self._step(batch)
-        self.outbox.deliver(after=delay_for(len(batch)))
-
-    def _admit(self) -> None:
-        """Begin to read the prompts of the sequences that wait longest, while there are free rows."""
-        while len(self._running) + len(self._prefills) + len(self._joining) < self.rows:
-            with self._wake:
-                if not self._waiting:
-                    return
-                sequence = self._waiting.popleft()
-            self.metrics.queue_time.observe(time.monotonic() - sequence.arrived)
-            self.metrics.prompt_tokens.inc(len(sequence.prompt))
-            self._prefills.append(Prefill(sequence, self._prefill(sequence)))
-
-    def _prefill(self, sequence: GeneratedSequence) -> Generator[int, None, Prefilled | None]:
-        """Score the prompt if asked for, and read it if tokens are to be generated."""
-        assert self.writer is not None
-        if sequence.prompt_top is not None:
-            scores = yield from score_prompt(
-                self.writer,
-                sequence.prompt,
-                self.prefix_cache,
-                top=sequence.prompt_top,
-                opening=sequence.opening,
-                unknown=sequence.unknown,
-            )
-            sequence.send(Piece(prompt=scores))
-        if sequence.tokens == 0:
-            return None
-        return (yield from prefill(self.writer, sequence.prompt, self.prefix_cache))
-
-    def _read_prompts(self) -> None:
-        """Read some pieces of prompts; sequences whose prompt is finished get their first token."""
-        done = 0
-        while self._prefills and done < PREFILL_TOKENS:
-            current = self._prefills[0]
-            sequence = current.sequence
-            try:
-                if sequence.cancelled:
-                    self._prefills.popleft()
-                    self._finish(sequence, "cancelled")
-                    continue
-                try:
-                    done += next(current.work)
-                except StopIteration as end:
-                    self._prefills.popleft()
-                    self._begin_writing(sequence, end.value)
-            except Exception as error:  # of this one request, such as a token that the model does not have
-                if self._prefills and self._prefills[0] is current:
-                    self._prefills.popleft()
-                if not sequence.finish:
-                    self._fail(sequence, error)
-
-    def _begin_writing(self, sequence: GeneratedSequence, prefilled: Prefilled | None) -> None:
-        """Choose the first token after a prompt; then the sequence joins the batch, unless its window is full."""
-        assert self.writer is not None
-        if prefilled is None:
-            self._finish(sequence, "length")
-            return
-        self._add_tokens([sequence], prefilled.logits)
-        if sequence.finish:
-            return
-        window = self.writer.window
-        if window is not None and len(sequence.context) - 1 >= window:
-            self._reread(sequence, window)
-        else:
-            self._joining.append((sequence, prefilled.state))
-
-    def _reread(self, sequence: GeneratedSequence, window: int) -> None:
-        """Drop a full window and read its last half again, like `decoding.generate.Reader`."""
-        assert self.writer is not None
-        sequence.context = sequence.context[-length_after_reread(window) :]
-        no_cache = PrefixCache(self.prefix_cache.piece, capacity=0)
-        self._prefills.append(Prefill(sequence, prefill(self.writer, sequence.context, no_cache)))
-
-    def _step(self, batch: RunningBatch) -> None:
-        """Generate the next token of each sequence of the batch; those that have ended leave it."""
-        assert self.writer is not None
-        self._add_tokens(batch.sequences, batch.step())
+        batch.remove_cancelled()
+        while batch.size < self.rows and (sequence := self._next_waiting()) is not None:
+            batch.admit(sequence)
         batch.advance()
-        gone, window = [], self.writer.window
-        for row, sequence in enumerate(batch.sequences):
-            if sequence.finish:
-                gone.append(row)
-            elif window is not None and len(sequence.context) > window:
-                self._reread(sequence, window)
-                gone.append(row)
-        batch.leave(gone)
+        self.outbox.deliver(after=delay_for(len(batch.running)))
 
-    def _add_tokens(self, sequences: Sequence[GeneratedSequence], logits: Tensor) -> None:
-        """Choose the next token of each sequence by its logits [B, V] and send it; NaN or infinity end a sequence."""
-        finite = logits.amax(-1).isfinite()  # NaN if one of them is
-        if not finite.all():
-            for row in (~finite).nonzero().flatten().tolist():
-                self._fail(sequences[row], NotANumberError(self.name))
-            sequences, logits = [each for each in sequences if not each.finish], logits[finite]
-            if not sequences:
-                return
-        chosen = sample_each(logits, [each.sampler for each in sequences])
-        now = time.monotonic()
-        for row, (sequence, token) in enumerate(zip(sequences, chosen, strict=True)):
-            scored = None
-            if sequence.top is not None:
-                (scored,) = score_next(logits[row : row + 1], [token], top=sequence.top)
-            first = sequence.written == 0
-            sequence.add(token, scored)
-            self.metrics.generation_tokens.inc()
-            if first:
-                self.metrics.first_token.observe(now - sequence.arrived)
-            else:
-                self.metrics.between_tokens.observe(now - sequence.last_token_at)
-            sequence.last_token_at = now
-            if sequence.finish:
-                self._count(sequence)
-        self.outbox.deliver(after=delay_for(len(sequences)))
-
-    def _fail(self, sequence: GeneratedSequence, error: Exception) -> None:
-        """End a sequence with an internal error."""
-        log_error(error, self.name)
-        self._finish(sequence, "error", internal_error(error).message)
-
-    def _finish(self, sequence: GeneratedSequence, finish: Finish, error: str = "") -> None:
-        sequence.end(finish, error)
-        self._count(sequence)
-
-    def _count(self, sequence: GeneratedSequence) -> None:
-        seconds = time.monotonic() - sequence.arrived
-        self.metrics.finished(sequence.finish, seconds=seconds, prompt=len(sequence.prompt), written=sequence.written)
+    def _next_waiting(self) -> GeneratedSequence | None:
+        with self._wake:
+            return self._waiting.popleft() if self._waiting else None
 
     def _end_all(self, finish: Finish) -> None:
         """End all sequences and jobs that are not finished."""
         with self._wake:
             waiting, self._waiting = self._waiting, deque()
             jobs, self._jobs = self._jobs, deque()
-        others = [each.sequence for each in self._prefills] + [each for each, _ in self._joining]
+        admitted = [] if self._batch is None else self._batch.sequences
         why = "the server is shutting down" if self.failed is None else internal_error(self.failed).message
         try:
-            for sequence in {*waiting, *others, *self._running}:
+            for sequence in {*waiting, *admitted}:
                 if not sequence.finish:
                     sequence.end(finish, why)
         finally:

@@ -179,11 +179,14 @@ def _check_opening(writer: Writer) -> None:
         opening_token(writer.frame)
 
 
-def plan_chat(body: ChatCompletion, served: Served) -> Plan:
-    """The same for a request for the next message of a conversation: its rendered text is the prompt."""
+def plan_chat(body: ChatCompletion, served: Served, *, arrived: float) -> Plan:
+    """The same for a request for the next message of a conversation: its rendered text is the prompt.
+
+    `arrived` is when the request arrived, by `time.monotonic`.
+    """
     chat = served.chat_writer()
     try:
-        ids = chat.encode([message.plain() for message in body.messages])
+        ids = served.template_queue.encode(chat, [message.plain() for message in body.messages], arrived=arrived)
     except BrokenTemplateError as error:
         raise APIError(f"{served.name}: {error}", status=500) from None
     except ChatTemplateError as error:

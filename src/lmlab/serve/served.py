@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,11 +13,11 @@ from fastapi import Request
 from lmlab.decoding.chat_writer import ChatWriter
 from lmlab.decoding.writer import Writer
 from lmlab.language_model import LanguageModel
-from lmlab.models import name_of
 from lmlab.models.abilities import ABILITIES, ability
 from lmlab.serve.engine import Engine
 from lmlab.serve.errors import APIError, checking
 from lmlab.serve.prefix_cache import PREFIX_BYTES
+from lmlab.serve.template_queue import TemplateQueue
 from lmlab.serve.token_ids import ClientIds, TokenNames
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import opening_token
@@ -68,9 +67,9 @@ class Served:
             return self.lm.text_tokenizer
 
     @cached_property
-    def template_thread(self) -> Executor:
-        """The one thread that renders the chat template of this run: a slow template holds up no other run."""
-        return ThreadPoolExecutor(1, thread_name_prefix="lmlab-chat-template")
+    def template_queue(self) -> TemplateQueue:
+        """Renders the chat template of this run, for one request at a time."""
+        return TemplateQueue()
 
     @cached_property
     def names(self) -> TokenNames:
@@ -129,6 +128,16 @@ class Served:
 
         return f"lmlab-{__version__}-{self.tokenizer.fingerprint[:12]}"
 
+    def role(self, name: str) -> Any:
+        """A role of the run, such as "filler"; an error that names its abilities if it has not this one."""
+        try:
+            return getattr(self.lm, name)
+        except ValueError:
+            can = ", ".join(self.abilities) or "nothing"
+            raise APIError(
+                f"{self.name} is no {name}; what it does: {can}", param="model", code="unsupported"
+            ) from None
+
     def writer(self) -> Writer:
         """The writer of the run; an error that names its abilities if it has none."""
         if self.writing is None:
@@ -157,7 +166,7 @@ class Served:
             "object": "model",
             "created": self.created,
             "owned_by": "lmlab",
-            "kind": name_of(self.lm.model),
+            "kind": self.lm.kind,
             "abilities": self.abilities,
             "max_model_len": getattr(self.lm.model, "window", None),
         }

@@ -1,18 +1,19 @@
-"""Waiting for the engine without holding up others, and no longer than the client does."""
+"""Work for a request in other threads; it is cancelled when the client hangs up."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import Request
 
 from lmlab.progress import cancellable
+from lmlab.serve.disconnect import unless_gone
 from lmlab.serve.errors import APIError, ClosedError, GoneError, OverloadedError
 from lmlab.serve.served import Served
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 def too_many(name: str, waiting: int) -> APIError:
-    """What is said where the queue is full."""
+    """The error for a full queue."""
     return APIError(
         f"{name} is busy: {waiting} texts wait already; try again",
         status=429,
@@ -31,7 +32,7 @@ def too_many(name: str, waiting: int) -> APIError:
 
 @contextmanager
 def refusing(served: Served) -> Iterator[None]:
-    """A full queue as 429 with the seconds after which to try again; a closed engine as 503."""
+    """Answer a full queue by 429, with the seconds after which to try again, and a closed engine by 503."""
     try:
         yield
     except OverloadedError:
@@ -40,26 +41,8 @@ def refusing(served: Served) -> Iterator[None]:
         raise APIError(str(error), status=503, headers={"Retry-After": "10"}) from None
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What comes of the work; a `GoneError` where the client hangs up before."""
-    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
-    try:
-        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise GoneError
-        return working.result()
-    finally:
-        working.cancel()
-        gone.cancel()
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
 async def run_in(executor: Executor | None, request: Request, function: Callable[[], T]) -> T:
-    """The result of a function in a thread; where the client hangs up before, it is cancelled: a `GoneError`."""
+    """The result of a function in a thread; if the client hangs up first, it is cancelled: a `GoneError`."""
     cancelled = threading.Event()
     with cancellable(cancelled.is_set):
         run = contextvars.copy_context().run
@@ -72,7 +55,10 @@ async def run_in(executor: Executor | None, request: Request, function: Callable
 
 
 async def call(served: Served, request: Request, function: Callable[[Callable[[], None]], T]) -> T:
-    """Do something with a run's model in its own thread. What the client gave is checked before."""
+    """Run a function with a run's model in the engine's thread, with a `pause` to call now and then.
+
+    Input from the client is checked before: an exception of the function is an internal error.
+    """
     stopped = False
 
     def guarded(pause: Callable[[], None]) -> T:

@@ -9,6 +9,7 @@ from pydantic import Field
 from starlette.responses import JSONResponse
 
 from lmlab.analysis.view import plain
+from lmlab.serve.errors import NotANumberError
 
 if TYPE_CHECKING:
     from lmlab.language_model import LanguageModel
@@ -29,19 +30,26 @@ def respond(value: Any) -> JSONResponse:
 
 
 def respond_for_each(
-    names: Iterable[str], run_store: RunStore, look: Callable[[LanguageModel], dict[str, Any]]
+    names: Iterable[str], run_store: RunStore, look: Callable[[str, LanguageModel], dict[str, Any]]
 ) -> JSONResponse:
-    """The result of `look` for each run, and the reason for each run that is `refused`; an error if all are."""
-    found, refused = [], []
+    """The result of `look` for the name and model of each run, and the reason for each run that is `refused`.
+
+    Raises an error if all runs are refused.
+    """
+    found: list[dict[str, Any]] = []
+    errors: dict[str, ValueError | NotANumberError] = {}
     for name in names:
-        with run_store.using(name) as model:
-            try:
-                found.append({"run": name, **look(model)})
-            except ValueError as error:  # other runs may be able to
-                refused.append({"run": name, "why": str(error)})
+        try:
+            with run_store.using(name) as model:
+                found.append({"run": name, **look(name, model)})
+        except (ValueError, NotANumberError) as error:  # other runs may be able to
+            errors[name] = error
+    reasons = {str(error): error for error in errors.values()}
+    if not found and len(reasons) == 1:
+        raise next(iter(reasons.values()))
     if not found:
-        raise ValueError("; ".join(dict.fromkeys(each["why"] for each in refused)))
-    return respond({"runs": found, "refused": refused})
+        raise ValueError("; ".join(reasons))
+    return respond({"runs": found, "refused": [{"run": name, "why": str(error)} for name, error in errors.items()]})
 
 
 def to_json(view: View) -> dict[str, Any]:

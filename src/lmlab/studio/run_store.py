@@ -214,8 +214,12 @@ def _is_run(path: Path) -> bool:
 
 
 def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
-    """The entry of a run: its system, abilities, status and scores, read without its weights."""
-    read_strictly(path / "recipe.json")
+    """The entry of a run: its system, abilities, status and scores, read without its weights.
+
+    Damaged JSON is found here. Weights that are cut off or not finite are found only when the run is loaded.
+    """
+    for file in ("recipe.json", "frame.json"):
+        read_strictly(path / file)
     config, tuned = read_strictly(path / "config.json"), upgrade_task(read_strictly(path / "task.json"))
     kind, settings = config.get("kind"), config.get("model")
     if not all(isinstance(value, str) for value in (kind, tuned.get("kind", ""), tuned.get("method") or "")):

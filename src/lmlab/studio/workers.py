@@ -19,6 +19,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from lmlab.progress import CancelledError, cancellable
+from lmlab.serve.disconnect import wait_until_gone
 from lmlab.serve.errors import APIError, GoneError
 
 MOST_WORKING = 4
@@ -127,9 +128,3 @@ class HeavyRoute(APIRoute):
             return await workers.run(lambda: handle(request), gone=wait_until_gone(request))
 
         return handle_in_turn
-
-
-async def wait_until_gone(request: Request) -> None:
-    """Return when the client has hung up."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

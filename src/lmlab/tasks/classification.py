@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.data.corpora.checking import LabelSummary, format_counts
-from lmlab.data.corpora.examples import all_examples
-from lmlab.data.readers.column_types import are_classes, are_mostly_numbers
 from lmlab.data.readers.examples import Example, Labelled
-from lmlab.data.readers.labelled import find_labels
-from lmlab.data.readers.strict_text import shorten
-from lmlab.metrics.classification import F1, Accuracy, MacroF1, Matthews, positive_label
-from lmlab.metrics.metric import Metric
-from lmlab.models.lineage import TaskDefaults
+from lmlab.data.readers.files import shorten
+from lmlab.data.readers.labelled.column_types import are_classes, are_mostly_numbers
+from lmlab.models.defaults import TaskDefaults
 from lmlab.objectives.objective import IGNORE, Batch
-from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence
+from lmlab.tasks.classes import ClassTask
 from lmlab.tasks.heads import Classifier
-from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording
+from lmlab.tasks.task import Item, TaskConfig, Wording
 from lmlab.tasks.text_task import TextTask, TextTaskConfig
 
 PARAPHRASES = ("GLUE: MRPC", "GLUE: QQP")
@@ -143,11 +136,10 @@ class PooledTask(TextTask):
         return list(scores.float().softmax(-1).cpu().numpy())
 
 
-class Classification(PooledTask):
+class Classification(ClassTask, PooledTask):
     """Cross-entropy of P(class | text)."""
 
     name: ClassVar[str] = "classification"
-    averages: ClassVar[bool] = True
     wording: ClassVar[Wording] = Wording(
         goal="to tell {classes} apart",
         action="tells classes of texts apart",
@@ -163,29 +155,6 @@ class Classification(PooledTask):
         pair = labelled.train[0].b is not None
         return {**super().settings_from(labelled, defaults, frozen=frozen), "pair": pair}
 
-    @classmethod
-    def labels_of(cls, labelled: Labelled) -> tuple[str, ...]:
-        return find_labels([example for example in all_examples(labelled) if example.label is not None])
-
-    @classmethod
-    def summarise_labels(cls, labelled: Labelled) -> LabelSummary:
-        counts = Counter(example.label for example in labelled.train)
-        return LabelSummary(counts=counts, lines=format_counts(counts, "classes"))
-
-    @classmethod
-    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
-        offered: dict[str, Metric] = {each.name: each for each in (Accuracy(), Matthews(), MacroF1())}
-        if len(config.labels) == 2 and (positive := positive_label(config.labels)) is not None:
-            offered["f1"] = F1(positive)
-        metric = config.metric or "accuracy"
-        if metric == "f1" and "f1" not in offered:
-            labels = ", ".join(config.labels)
-            raise ValueError(f"which class is F1 about? It needs the positive one of two labels; there are: {labels}")
-        if metric not in offered:
-            raise ValueError(f"{cls.name} has no metric {metric!r}; it has {', '.join(offered)}")
-        shown = [metric, "accuracy", "f1" if "f1" in offered else "macro_f1"]
-        return {name: offered[name] for name in dict.fromkeys(shown)}
-
     def check_labels(
         self, examples: Sequence[Example], *, path: str, detect: Callable[[], Labelled | None]
     ) -> list[str]:
@@ -197,43 +166,3 @@ class Classification(PooledTask):
                 "column: --columns label=…"
             )
         return []
-
-    @classmethod
-    def show_evidence(cls, lines: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Evidence:
-        right = [line["predicted"] == line["true"] for line in lines]
-        pairs = Counter((str(line["true"]), str(line["predicted"])) for line in lines)
-        return evidence.make_evidence(
-            lines,
-            right,
-            describe=evidence.describe_texts,
-            calibration=evidence.calibrate(lines, right),
-            **evidence.count_confusions(pairs, labels),
-        )
-
-    @property
-    def outputs(self) -> int:
-        return len(self.config.labels)
-
-    def label_of(self, example: Example) -> int | None:
-        if example.label is None:
-            return None
-        if example.label not in self.config.labels:
-            raise ValueError(f"{example.where}: label {example.label!r} is not among {', '.join(self.config.labels)}")
-        return self.config.labels.index(example.label)
-
-    def targets(self, items: Sequence[Item]) -> tuple[dict[str, Tensor], int]:
-        labels = [IGNORE if item.label is None else item.label for item in items]
-        return {"label": torch.tensor(labels)}, sum(label != IGNORE for label in labels)
-
-    def predictions(
-        self, examples: Sequence[Example], items: Sequence[Item], decoded: Sequence[Any]
-    ) -> list[Prediction]:
-        labels = self.config.labels
-        return [
-            Prediction(
-                labels[int(probabilities.argmax())],
-                float(probabilities.max()),
-                dict(zip(labels, map(float, probabilities), strict=True)),
-            )
-            for probabilities in decoded
-        ]

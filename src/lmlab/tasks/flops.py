@@ -43,7 +43,7 @@ def batch_flops(task: Task, model: Model, heads: Mapping[str, nn.Module], batch:
 def model_flops(model: Model, batch: Batch, *, positions: int | None) -> float:
     """FLOPs of a model over a batch, forward and backward; `positions` vectors of each row are read, None: all."""
     longest = next(iter(batch.inputs.values())).shape[1]
-    body = model.training_passes(longest) * model.reading_flops(batch.inputs, places=positions)
+    body = model.training_passes(longest) * model.reading_flops(batch.inputs, positions=positions)
     return PASSES * model.embedding_flops_of(batch.inputs) + body
 
 
@@ -77,6 +77,6 @@ def frozen_flops(task: Task, model: Model, groups: Iterable[Sequence[Item]]) -> 
     total, words = 0.0, []
     for items in groups:
         batch = task.flops_batch(items)
-        total += model.reading_flops(batch.inputs, places=task.positions_read(batch))
+        total += model.reading_flops(batch.inputs, positions=task.positions_read(batch))
         words.append(next(iter(batch.inputs.values())).flatten())
     return total + (model.embedding_flops_of({"tokens": torch.cat(words)[None]}) if words else 0.0)

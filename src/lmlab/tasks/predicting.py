@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from types import MappingProxyType
@@ -16,15 +16,18 @@ from torch import Tensor, nn
 
 from lmlab.data.loaders.bucketing import in_batches
 from lmlab.data.readers.examples import Answer, Example
-from lmlab.data.readers.strict_text import shorten
+from lmlab.data.readers.files import shorten
 from lmlab.layers.layer_mix import Mix
 from lmlab.models.model import Model
-from lmlab.objectives.objective import Batch
+from lmlab.objectives.objective import Batch, Loss
 from lmlab.progress import ReportProgress
 from lmlab.tasks.task import Item, Prediction, Task
 from lmlab.tasks.text_task import TextTask
 from lmlab.training.evaluation import Evaluation, evaluating
 from lmlab.training.learner import Learner
+
+BATCH_TOKENS = 4096
+"""Tokens of a batch that is only predicted."""
 
 
 class Predicts(Protocol):
@@ -43,7 +46,7 @@ class Predictor:
     task: Task
     model: Model
     heads: Mapping[str, nn.Module]
-    batch_tokens: int = 4096
+    batch_tokens: int = BATCH_TOKENS
     progress: ReportProgress | None = None
 
     @property
@@ -62,8 +65,17 @@ class Predictor:
         left_out: Counter[int] = Counter()
         for item in items:
             left_out[item.number] += self.task.left_out(item)
+        decoded: list[Any] = [None] * len(items)
+        done = 0
         with torch.inference_mode():
-            found = self._run(examples, items, loss=False)[0]
+            for numbers, chosen, batch in batches_by_length(self.task, items, tokens=self.batch_tokens):
+                scores = self.task.scores(self.model, self.heads, batch.to(self.model.device))
+                for number, result in zip(numbers, self.task.decode(self.heads, scores, chosen), strict=True):
+                    decoded[number] = result
+                done += len(numbers)
+                if self.progress is not None:
+                    self.progress(done, len(items))
+        found = self.task.predictions(examples, items, decoded)
         return [
             each._replace(left_out=left_out[number]) if left_out[number] else each for number, each in enumerate(found)
         ]
@@ -110,25 +122,14 @@ class Predictor:
         batch = self.task.batch([item]).to(self.model.device)
         return self.task.scores(self.model, self.heads, batch)[0], batch
 
-    def _run(
-        self, examples: Sequence[Example], items: Sequence[Item], *, loss: bool
-    ) -> tuple[list[Prediction], float, int]:
-        """Predictions; where asked for, the loss summed over items that have labels, and how many it counts."""
-        decoded: list[Any] = [None] * len(items)
-        total, count, done = 0.0, 0, 0
-        for group in in_batches([self.task.length_of(item) for item in items], tokens=self.batch_tokens):
-            chosen = [items[number] for number in group]
-            batch = self.task.batch(chosen).to(self.model.device)
-            scores = self.task.scores(self.model, self.heads, batch)
-            if loss:
-                total += float(self.task.loss_of(self.heads, scores, batch))
-                count += batch.counts["label"]
-            for number, found in zip(group, self.task.decode(self.heads, scores, chosen), strict=True):
-                decoded[number] = found
-            done += len(group)
-            if self.progress is not None:
-                self.progress(done, len(items))
-        return self.task.predictions(examples, items, decoded), total, count
+
+def batches_by_length(
+    task: Task, items: Sequence[Item], *, tokens: int
+) -> Iterator[tuple[Sequence[int], list[Item], Batch]]:
+    """Yield batches of items of similar length: the numbers of the items, the items, and their batch."""
+    for numbers in in_batches([task.length_of(item) for item in items], tokens=tokens):
+        chosen = [items[number] for number in numbers]
+        yield numbers, chosen, task.batch(chosen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +202,9 @@ def describe_left_out(task: Task, predictions: Sequence[Prediction]) -> str | No
 
 def as_dict(example: Example, prediction: Prediction) -> dict[str, Any]:
     """An example and its prediction by name, for JSON."""
-    found: dict[str, Any] = {"text": example.a}
+    found: dict[str, Any] = {"text": example.a} if example.media is None else {"picture": example.source}
+    if example.media is not None and example.a:
+        found["text"] = example.a
     if example.b is not None:
         found["second"] = example.b
     if example.choices:
@@ -243,10 +246,18 @@ class TaskValidator:
     def __call__(
         self, batches: Mapping[str, int] = MappingProxyType({}), *, seconds: float | None = None
     ) -> Evaluation:
-        heads: Any = self.learner.heads
-        predictor = Predictor(task=self.task, model=self.learner.model, heads=heads)
+        heads = dict(self.learner.heads.items())
+        decoded: list[Any] = [None] * len(self.items)
+        total, count = 0.0, 0
         with evaluating(self.learner):
-            predictions, total, count = predictor._run(self.examples, self.items, loss=True)
+            for numbers, chosen, batch in batches_by_length(self.task, self.items, tokens=BATCH_TOKENS):
+                loss: Loss = self.learner(batch.to(self.learner.device))
+                assert loss.scores is not None
+                total += float(loss.sums["label"])
+                count += batch.counts["label"]
+                for number, result in zip(numbers, self.task.decode(heads, loss.scores, chosen), strict=True):
+                    decoded[number] = result
+        predictions = self.task.predictions(self.examples, self.items, decoded)
         values = compute_metrics(self.task, predictions, self.examples)
         better = {name: each.better for name, each in self.task.metrics.items()}
         return Evaluation(total / max(1, count), values, better, {"": 1})

@@ -12,11 +12,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.data.corpora.checking import LabelSummary
-from lmlab.data.readers.column_types import are_classes
 from lmlab.data.readers.examples import Example, Labelled
+from lmlab.data.readers.labelled.column_types import are_classes
 from lmlab.metrics.correlation import Pearson, Spearman
 from lmlab.metrics.metric import Metric
-from lmlab.models.lineage import TaskDefaults
+from lmlab.models.defaults import TaskDefaults
 from lmlab.objectives.objective import Batch
 from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence

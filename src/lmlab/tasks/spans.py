@@ -16,7 +16,7 @@ from lmlab.data.corpora.checking import LabelSummary
 from lmlab.data.readers.examples import Answer, Example, Labelled
 from lmlab.metrics.answers import AnswerF1, ExactMatch
 from lmlab.metrics.metric import Metric
-from lmlab.models.lineage import TaskDefaults
+from lmlab.models.defaults import TaskDefaults
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence

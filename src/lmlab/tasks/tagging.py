@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from lmlab.data.corpora.checking import LabelSummary, format_counts
 from lmlab.data.corpora.examples import all_examples
 from lmlab.data.readers.examples import Example, Labelled
-from lmlab.data.readers.labelled import find_labels
+from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.layers.crf import CRF, legal_tags
 from lmlab.metrics.metric import Metric
 from lmlab.metrics.tagging import SpanF1, SpanPrecision, SpanRecall, TagAccuracy, scores_by_type
-from lmlab.models.lineage import TaskDefaults
+from lmlab.models.defaults import TaskDefaults
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.pages.evidence import Evidence, TypeScores
 from lmlab.progress import ReportProgress

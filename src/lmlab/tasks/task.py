@@ -24,13 +24,14 @@ from torch import Tensor, nn
 from lmlab.baselines.baseline import Baseline
 from lmlab.config import Config
 from lmlab.data.corpora.checking import LabelSummary
+from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.layers.layer_mix import Mix, select_layers, side_by_side
 from lmlab.layers.padding import choose
 from lmlab.metrics.metric import Metric, StreamingMetric
 from lmlab.models.abilities import GivesVectors, State
-from lmlab.models.lineage import TaskDefaults
+from lmlab.models.defaults import TaskDefaults
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.pages.evidence import Evidence
@@ -218,6 +219,14 @@ class Task:
         """An example from the texts that a user gave; a ValueError says what is needed instead."""
         raise ValueError(f"{self.name} reads no text: give examples in Python")
 
+    def read_paths(self, paths: Sequence[str]) -> list[Example] | None:
+        """Unlabelled examples of files that are not text, such as pictures; None for a task that reads text."""
+        return None
+
+    def read_labelled(self, path: str, *, columns: Mapping[str, str] | None = None) -> Labelled | None:
+        """Labelled examples of files that are not text; None for a task that reads text."""
+        return None
+
     def format_prediction(self, example: Example, found: Prediction, *, top: int) -> str:
         """A prediction in a line, the `top` best labels or answers."""
         ranked = sorted(found.scores.items(), key=lambda each: -each[1])[:top]
@@ -246,6 +255,10 @@ class Task:
 
     @classmethod
     def usual_for(cls, data: str) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def settings_from_corpus(cls, config: Any, corpus: Corpus) -> dict[str, Any]:
         return {}
 
     @property
@@ -422,7 +435,13 @@ class Task:
         return self.read(model, batch), {}
 
     def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
-        return Loss(self.scores_and_losses(model, heads, batch)[1])
+        """The loss by term, and the scores; without gradients (validation), only the term of the labels."""
+        if torch.is_grad_enabled():
+            scores, sums = self.scores_and_losses(model, heads, batch)
+        else:
+            scores = self.scores(model, heads, batch)
+            sums = {"label": self.loss_of(heads, scores, batch)}
+        return Loss(sums, scores=scores.detach())
 
     # Costs
 

@@ -45,6 +45,10 @@ class BrokenTemplateError(ChatTemplateError):
     """A template cannot be rendered, whatever the messages: a mistake in it, or too much time or memory."""
 
 
+class EndedTemplateError(BrokenTemplateError):
+    """The process of a template was ended, because it took too much time or memory."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChatTemplate:
     """A template, and the special tokens by the names that it may call them (`bos_token`, `eos_token`)."""
@@ -126,7 +130,7 @@ class _Process:
             answer = _ask(self._start(), {"variables": variables, "most": LONGEST_TEXT, "seconds": SECONDS})
         except (OSError, ValueError):
             self._end()
-            raise BrokenTemplateError(
+            raise EndedTemplateError(
                 f"the chat template was ended: it took more than {SECONDS:g} seconds, or too much memory"
             ) from None
         except BaseException:  # cancelled, or Ctrl-C: its answer must not be taken for that of the next request

@@ -13,6 +13,9 @@ END_OF_LINE = "<eos>"
 UNKNOWN = "<unk>"
 START = "<S>"
 """A special token at the start of a text, in vocabularies where that is not the boundary."""
+CLIP_START = "<|startoftext|>"
+CLIP_WORDS = r"""<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
+"""What CLIP's byte pairs never reach across: a contraction, letters, one digit, other signs."""
 LETTERS = "<letters>"
 """A mark in a vocabulary of words: words before it can be predicted, words after it are only read."""
 BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -97,6 +100,22 @@ def gpt_engine(model: Any) -> hf.Tokenizer:
     engine.normalizer = normalizers.BertNormalizer(lowercase=True)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.BPEDecoder(suffix="</w>")
+    return engine
+
+
+def clip_engine(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> hf.Tokenizer:
+    """Return CLIP's byte pairs: lowercase words, digits and signs, each of which ends in `</w>` (Radford et al. 2021).
+
+    The text comes back with a space after every word; its spaces and upper case are lost.
+    """
+    engine = hf.Tokenizer(models.BPE(vocabulary, merges, end_of_word_suffix="</w>"))
+    spaces = normalizers.Replace(hf.Regex(r"\s+"), " ")
+    engine.normalizer = normalizers.Sequence([normalizers.NFC(), spaces, normalizers.Lowercase()])
+    words = pre_tokenizers.Split(hf.Regex(CLIP_WORDS), "removed", invert=True)
+    engine.pre_tokenizer = pre_tokenizers.Sequence([words, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    ends = [decoders.Replace("</w>", " "), decoders.Strip(" ", 0, 1)]
+    engine.decoder = decoders.Sequence([decoders.ByteLevel(), *ends])
+    engine.add_special_tokens([CLIP_START, BOUNDARY])
     return engine
 
 

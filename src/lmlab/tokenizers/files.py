@@ -1,8 +1,10 @@
-"""Existing tokenizers: `tokenizer.json`, GPT-2's and GPT's pair of files, BERT's `vocab.txt`."""
+"""Existing tokenizers: `tokenizer.json`, GPT-2's and GPT's pair of files, CLIP's list of merges, BERT's `vocab.txt`."""
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,28 @@ from typing import Any
 import tokenizers as hf
 from tokenizers import models
 
-from lmlab.tokenizers.engines import BERT_SPECIALS, BOUNDARY, byte_level_engine, gpt_engine, wordpiece_engine
+from lmlab.tokenizers.engines import (
+    BERT_SPECIALS,
+    BOUNDARY,
+    BYTE_OF,
+    CLIP_START,
+    byte_level_engine,
+    clip_engine,
+    gpt_engine,
+    wordpiece_engine,
+)
 from lmlab.tokenizers.sentencepiece import load_sentencepiece
 from lmlab.tokenizers.tokenizer import Tokenizer
 
 ACCEPTED = (
     "a tokenizer.json, GPT-2's encoder.json with vocab.bpe (or vocab.json with merges.txt), BERT's vocab.txt, "
-    "SentencePiece's .model"
+    "CLIP's bpe_simple_vocab_16e6.txt.gz, SentencePiece's .model"
 )
+CLIP_FILE = "bpe_simple_vocab_16e6.txt.gz"
+CLIP_MERGES = 49152 - 256 - 2
+"""The merges of CLIP's file that its vocabulary of 49,408 entries has; the file lists more."""
+CLIP_BYTES = 2**24
+"""The unpacked file has 3 MB; a larger one is not that file."""
 _PAIRS = (
     ("encoder.json", "vocab.bpe"),
     ("vocab.json", "merges.txt"),
@@ -39,6 +55,8 @@ def load(path: str | Path) -> Tokenizer:
             return _load_pair(path.with_name(vocabulary), path.with_name(merges))
     if path.suffix == ".model":
         return Tokenizer(load_sentencepiece(path))
+    if path.name.endswith(".txt.gz"):
+        return _load_clip(path)
     if path.suffix == ".txt":
         return _load_wordpiece(path)
     return Tokenizer(read_engine(path), boundary=_read_beside(path).get("boundary"))
@@ -102,7 +120,7 @@ def check_options(found: Any, *, where: str) -> dict[str, Any]:
 
 
 def _load_folder(folder: Path) -> Tokenizer:
-    for names in (("tokenizer.json",), *_PAIRS, ("vocab.txt",), ("spiece.model",), ("tokenizer.model",)):
+    for names in (("tokenizer.json",), *_PAIRS, ("vocab.txt",), (CLIP_FILE,), ("spiece.model",), ("tokenizer.model",)):
         if all((folder / name).is_file() for name in names):
             return load(folder / names[0])
     raise ValueError(f"{folder} holds no tokenizer; accepted: {ACCEPTED}")
@@ -114,6 +132,8 @@ def _load_pair(vocabulary_path: Path, merges_path: Path) -> Tokenizer:
         vocabulary = json.loads(vocabulary_path.read_text(encoding="utf-8"))
         lines = merges_path.read_text(encoding="utf-8").split("\n")
         merges = [_pair(line) for line in lines if line.strip() and not line.startswith("#version")]
+        if CLIP_START in vocabulary:
+            return Tokenizer(clip_engine(vocabulary, merges))
         if any(piece.endswith("</w>") for piece in vocabulary):
             model = models.BPE(vocabulary, merges, unk_token="<unk>", end_of_word_suffix="</w>")
             return Tokenizer(gpt_engine(model))
@@ -132,6 +152,20 @@ def _load_pair(vocabulary_path: Path, merges_path: Path) -> Tokenizer:
 def _pair(line: str) -> tuple[str, str]:
     left, right = line.rstrip("\r").split(" ")
     return left, right
+
+
+def _load_clip(path: Path) -> Tokenizer:
+    """The file of merges that was published with CLIP: bytes, bytes at the end of a word, merges, start and end."""
+    try:
+        with gzip.open(path) as file:
+            lines = file.read(CLIP_BYTES + 1).decode("utf-8").split("\n")
+        merges = [_pair(line) for line in lines[1 : CLIP_MERGES + 1]]
+        pieces = [*BYTE_OF, *(f"{byte}</w>" for byte in BYTE_OF), *map("".join, merges), CLIP_START, BOUNDARY]
+        if "#version" not in lines[0] or len(set(pieces)) < 512 + CLIP_MERGES + 2:
+            raise ValueError(f"it has no line with #version, or fewer than {CLIP_MERGES:,} different merges")
+        return Tokenizer(clip_engine({piece: number for number, piece in enumerate(pieces)}, merges))
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is not CLIP's list of merges ({error}); accepted: {ACCEPTED}") from None
 
 
 def _load_wordpiece(path: Path) -> Tokenizer:

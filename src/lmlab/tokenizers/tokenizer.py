@@ -20,6 +20,7 @@ from lmlab.tokenizers.engines import (
     BYTE_OF,
     BYTE_PIECES,
     CHARACTER_OF,
+    CLIP_START,
     END_OF_LINE,
     LETTERS,
     START,
@@ -39,7 +40,7 @@ BOUNDARIES = (BOUNDARY, END_OF_LINE, "<eod>", "</s>", "<|end_of_text|>", "<|im_e
 
 SPECIAL_TOKENS: dict[str, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
-    "cls": ("[CLS]", "<cls>", "<s>"),
+    "cls": ("[CLS]", "<cls>", "<s>", CLIP_START),
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }

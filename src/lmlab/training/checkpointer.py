@@ -53,12 +53,12 @@ class Checkpointer:
         self._saved = time.monotonic()
         self._metrics = open(path / "metrics.jsonl", "ab") if world.writes else None  # noqa: SIM115 (until close)
 
-    def load(self, step: Step) -> tuple[TrainingProgress, State] | None:
+    def load(self, train_step: Step) -> tuple[TrainingProgress, State] | None:
         """Restore the last checkpoint: weights, optimizer, random numbers and metrics; None if there is none.
 
         Returns how far training was, and the state that the model carries to the next batch.
         """
-        found = read_folder(self.path / "last", lambda folder: self._read(folder, step))
+        found = read_folder(self.path / "last", lambda folder: self._read(folder, train_step))
         reached, size = (found[0].step, found[0].metrics_bytes) if found else (0, 0)
         if self._metrics is not None:
             _forget(path for number, path in kept_checkpoints(self.path) if number > reached)
@@ -67,32 +67,34 @@ class Checkpointer:
                 self._metrics.seek(size)
         return found
 
-    def _read(self, folder: Path, step: Step) -> tuple[TrainingProgress, State]:
-        learner = step.learner
+    def _read(self, folder: Path, train_step: Step) -> tuple[TrainingProgress, State]:
+        learner = train_step.learner
         progress = TrainingProgress.model_validate(read_json(folder / "progress.json"))
         for name, module in _modules(learner).items():
             load_weights(module, read_tensors(folder / name), source=folder / name)
         tensors = _with_new_names(read_tensors(folder / "training.safetensors"), learner)
-        step.restore(tensors)
+        train_step.restore(tensors)
         own = _of_process(tensors, self.world.rank)
         restore_random(own, learner.device)
         leaves = [own[f"state.{i}"] for i in range(sum(name.startswith("state.") for name in own))]
-        state = _unflatten(learner.start_state(step.loader.batch_size), leaves, learner.device) if leaves else None
+        state = (
+            _unflatten(learner.start_state(train_step.loader.batch_size), leaves, learner.device) if leaves else None
+        )
         return progress, state
 
-    def save(self, step: Step, state: State, progress: TrainingProgress) -> None:
+    def save(self, train_step: Step, state: State, progress: TrainingProgress) -> None:
         """Write `last/`, all that exact resuming needs; the checkpoint before it becomes `previous/`."""
         leaves = {f"state.{i}": tensor for i, tensor in enumerate(_flatten(state))}
-        own = self.world.gather({**random_tensors(step.learner.device), **leaves})
+        own = self.world.gather({**random_tensors(train_step.learner.device), **leaves})
         if self._metrics is not None:
             self._metrics.flush()
             os.fsync(self._metrics.fileno())
             progress.metrics_bytes = self._metrics.tell()
 
             def fill(folder: Path) -> None:
-                for name, module in _modules(step.learner).items():
+                for name, module in _modules(train_step.learner).items():
                     write_tensors(folder / name, model_tensors(module))
-                write_tensors(folder / "training.safetensors", {**step.tensors(), **_by_process(own)})
+                write_tensors(folder / "training.safetensors", {**train_step.tensors(), **_by_process(own)})
                 write_json(folder / "progress.json", progress.model_dump())
 
             write_folder(self.path / "last", fill)
@@ -130,7 +132,7 @@ class Checkpointer:
 
     def is_due(self) -> bool:
         """Whether it is time for a checkpoint."""
-        return self.world.agree(time.monotonic() - self._saved >= self.save_seconds)
+        return self.world.broadcast(time.monotonic() - self._saved >= self.save_seconds)
 
     def close(self) -> None:
         """Close the metrics."""

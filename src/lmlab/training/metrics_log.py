@@ -39,23 +39,23 @@ class MetricsLog:
     ) -> None:
         self.weights, self.progress, self.costs, self.world = learner.objective.loss_weights, progress, costs, world
         self.bytes_per_token, self.checkpointer, self.on_log = bytes_per_token, checkpointer, on_log
-        self.unread: list[StepResult] = []
+        self.pending: list[StepResult] = []
         self.reads_at_once = learner.device.type == "cpu"
         """On other devices reading a number waits for all work, so it is done once per line of metrics."""
 
     def add(self, result: StepResult) -> None:
         """Collect the result of the step that was just taken."""
         progress = self.progress
-        self.unread.append(result)
+        self.pending.append(result)
         progress.units = {name: progress.units.get(name, 0) + count for name, count in result.units.items()}
         if self.reads_at_once:
-            self.read()
+            self.add_pending()
 
-    def read(self) -> None:
-        """Add the losses and gradients of all unread steps to the progress; a NotFiniteError names the step."""
+    def add_pending(self) -> None:
+        """Add the losses and gradients of all pending steps to the progress; a NotFiniteError names the step."""
         progress, weights = self.progress, self.weights
         main = next(iter(weights))
-        for number, result in enumerate(self.unread, start=progress.step - len(self.unread) + 1):
+        for number, result in enumerate(self.pending, start=progress.step - len(self.pending) + 1):
             sums = self.world.totals({name: float(value) for name, value in result.sums.items()})
             progress.loss_sum += self.check_finite(sums[main], "loss", step=number)
             progress.loss_count += result.counts[main]
@@ -67,7 +67,7 @@ class MetricsLog:
             counts = self.world.totals({name: count for name, (_, count) in result.watched.items()})
             for name, value in watched.items():
                 self._add_metric(name, value, counts[name])
-        self.unread.clear()
+        self.pending.clear()
 
     def _add_metric(self, name: str, value: float, count: int) -> None:
         total, number = self.progress.metric_sums.get(name, (0.0, 0))
@@ -75,7 +75,7 @@ class MetricsLog:
 
     def log_training(self, rate: float) -> None:
         """Write a line with the means over the steps since the last line."""
-        self.read()
+        self.add_pending()
         progress = self.progress
         mean = progress.loss_sum / max(1, progress.loss_count)
         metrics = {name: total / max(1, count) for name, (total, count) in progress.metric_sums.items()}

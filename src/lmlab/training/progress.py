@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, model_validator
 
-RENAMED = {"measures": "metric_sums", "best_measures": "best_metrics"}
+RENAMED = {"measures": "metric_sums", "best_measures": "best_metrics", "share": "fraction"}
 """Old names of fields in `progress.json`, and what they are called now."""
 
 
@@ -35,7 +35,7 @@ class TrainingProgress(BaseModel):
     stale: int = 0  # validations since the best one
     plateau: float = 1.0  # factor of the learning rate
     plateau_stale: int = 0
-    share: float = 0.0  # fraction of the budget that is spent
+    fraction: float = 0.0  # of the budget, spent so far
     valid: float | None = None  # loss of the last validation
     ended: str = ""  # "", "budget" or "early"
     metrics_bytes: int = 0  # size of metrics.jsonl at this checkpoint
@@ -48,7 +48,7 @@ class TrainingProgress(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _upgrade(cls, values: Any) -> Any:
-        """Checkpoints before 0.3 count only tokens; before 0.6, metrics were called measures."""
+        """Checkpoints before 0.3 count only tokens; before 0.6, some fields had other names."""
         if not isinstance(values, dict):
             return values
         values = {RENAMED.get(name, name): value for name, value in values.items()}

@@ -59,6 +59,9 @@ class Step:
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         metrics = learner.objective.watched_metrics
         self.averaged = {name for name, make in metrics.items() if isinstance(make(), Average)}
+        objective, several = learner.objective, config.accumulate * world.size > 1
+        self.compared = objective if several and isinstance(objective, NotAdditive) else None
+        """An objective that compares the rows of several micro-batches; None where there is one, or none compares."""
         self.compile_unproven = config.compile
         self.close = self.prefetcher.close
         if config.compile:
@@ -72,17 +75,17 @@ class Step:
         weight however the batch is divided.
         """
         self._set_rates(step, rate)
-        places = self.world.places(step, self.config.accumulate)
-        following = [*places[1:], self.world.places(step + 1, self.config.accumulate)[0]]
-        batches = [self.prefetcher.batch(*pair) for pair in zip(places, following, strict=True)]
+        numbers = self.world.micro_batches(step, self.config.accumulate)
+        following = [*numbers[1:], self.world.micro_batches(step + 1, self.config.accumulate)[0]]
+        batches = [self.prefetcher.batch(*pair) for pair in zip(numbers, following, strict=True)]
         counts = self.world.totals(add_up(batch.counts for batch in batches))
         units = self.world.totals(add_up(batch.units for batch in batches))
         losses = LossSums(self.averaged)
-        if isinstance(self.learner.objective, NotAdditive):
-            losses.add(self._backward_all(self.learner.objective, batches, counts))
+        if self.compared is not None:
+            losses.add(self._backward_all(self.compared, batches, counts))
         else:
-            for place, batch in zip(places, batches, strict=True):
-                if not self.learner.stateful or self.loader.restarts(place):
+            for number, batch in zip(numbers, batches, strict=True):
+                if not self.learner.stateful or self.loader.restarts(number):
                     state = None
                 loss = self._backward(batch.to(self.device), state, counts)
                 state = loss.state
@@ -102,10 +105,7 @@ class Step:
 
     def _wrap(self) -> None:
         """Wrap what is called anew; DDP needs it whenever layers are frozen or unfrozen."""
-        objective = self.learner.objective
-        self.forward = self.world.wrap(
-            Embedder(self.learner, objective) if isinstance(objective, NotAdditive) else self.learner
-        )
+        self.forward = self.world.wrap(self.learner if self.compared is None else Embedder(self.learner, self.compared))
 
     def _backward(self, batch: Batch, state: State, counts: Mapping[str, int]) -> Loss:
         """The loss of a micro-batch, after its backward pass; without torch.compile if that fails the first time."""
@@ -127,7 +127,7 @@ class Step:
         with self._autocast():
             loss: Loss = self.forward(Batch(batch.inputs, batch.labels), state)
         mean = weighted_mean(loss.sums, counts, self.learner.objective.loss_weights) * self.world.gradient_scale
-        self.scaler.scale(mean).backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(self.scaler.scale(mean))
         return loss
 
     def _backward_all(self, objective: NotAdditive, batches: Sequence[Batch], counts: Mapping[str, int]) -> Loss:
@@ -150,7 +150,7 @@ class Step:
             vectors = {name: torch.cat([each[name] for each in everyone]) for name in own}
             loss = objective.compare(dict(self.learner.heads.items()), vectors)
         mean = weighted_mean(loss.sums, counts, self.learner.objective.loss_weights)
-        self.scaler.scale(mean).backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(self.scaler.scale(mean))
         sizes = [len(next(iter(part.values()))) for part in parts]
         gradients = {name: torch.split(tensor.grad, sizes) for name, tensor in own.items() if tensor.grad is not None}
         for number, batch in enumerate(batches):
@@ -158,7 +158,7 @@ class Step:
             with self._autocast():
                 part = self.forward(batch.to(self.device))
             products = [(part[name] * gradients[name][number]).sum() for name in gradients]
-            torch.stack(products).sum().mul(self.world.gradient_scale).backward()  # type: ignore[no-untyped-call]
+            torch.autograd.backward(torch.stack(products).sum() * self.world.gradient_scale)
         return loss if self.world.writes else loss._replace(sums={name: 0 * each for name, each in loss.sums.items()})
 
     def _update(self) -> Tensor:

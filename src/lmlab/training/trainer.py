@@ -58,7 +58,7 @@ class Trainer:
         """
         self.learner, self.loader, self.config, self.world = learner, loader, config, world
         self.plan = plan or plan_steps(learner, loader, config, world=world)
-        self.step = Step(learner, loader, config, world=world)
+        self.train_step = Step(learner, loader, config, world=world)
         self.checkpointer = checkpointer
         self.progress, self.state = self._restore()
         self.budget = BudgetTracker(parse_budget(config.budget), self.plan.steps, self.progress)
@@ -74,7 +74,7 @@ class Trainer:
         )
         self.validation: Validation | None = None
         if evaluate is not None:
-            self.validation = Validation(evaluate, self.step, self.budget, self.costs, self.metrics)
+            self.validation = Validation(evaluate, self.train_step, self.budget, self.costs, self.metrics)
 
     def run(
         self,
@@ -90,14 +90,14 @@ class Trainer:
         if on_begin is not None:
             on_begin(progress)
         self.learner.train()
-        while not progress.ended and not self.world.agree(interrupted()):
+        while not progress.ended and not self.world.broadcast(interrupted()):
             rate = self.learning_rate()
-            result, self.state = self.step(progress.step, rate, self.state)
+            result, self.state = self.train_step(progress.step, rate, self.state)
             progress.step += 1
             self.metrics.add(result)
             self.costs.add(training=True)
             progress.flops += self.plan.flops_per_step
-            progress.share = min(1.0, self.budget.fraction())
+            progress.fraction = min(1.0, self.budget.fraction())
             done = self.budget.is_spent()
             if done or progress.step % self.config.log_every == 0:
                 self.metrics.log_training(rate)
@@ -131,21 +131,21 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint; weights that are not finite are never written."""
         if self.checkpointer is not None:
-            self.metrics.read()
+            self.metrics.add_pending()
             with torch.no_grad():
                 sizes = [float(weights.abs().max()) for weights in self.learner.parameters()]
             largest = max(sizes, key=lambda size: (math.isnan(size), size))  # NaN, if there is one
             self.metrics.check_finite(largest, "size of the weights")
-            self.checkpointer.save(self.step, self.state, self.progress)
+            self.checkpointer.save(self.train_step, self.state, self.progress)
 
     def close(self) -> None:
         """End the thread that makes batches, and leave training mode."""
-        self.step.close()
+        self.train_step.close()
         self.learner.eval()
 
     def _restore(self) -> tuple[TrainingProgress, State]:
         self.world.spread_seed(self.config.seed)
-        found = None if self.checkpointer is None else self.checkpointer.load(self.step)
+        found = None if self.checkpointer is None else self.checkpointer.load(self.train_step)
         return found or (TrainingProgress(), None)
 
     def _extend_if_allowed(self) -> None:
@@ -160,7 +160,7 @@ class Trainer:
 
     def _finish(self) -> None:
         """Write the last metrics, the weights if no validation chose the best, the total cost and a checkpoint."""
-        self.metrics.read()
+        self.metrics.add_pending()
         if self.checkpointer is not None and self.progress.ended:
             if self.validation is None:
                 self.checkpointer.save_best(self.learner)

@@ -17,10 +17,11 @@ class Validation:
     """Validates at regular intervals, keeps the best weights, and lowers the learning rate on a plateau."""
 
     def __init__(
-        self, evaluate: Evaluate, step: Step, budget: BudgetTracker, costs: CostTracker, metrics: MetricsLog
+        self, evaluate: Evaluate, train_step: Step, budget: BudgetTracker, costs: CostTracker, metrics: MetricsLog
     ) -> None:
-        self.evaluate, self.step, self.budget, self.costs, self.metrics = evaluate, step, budget, costs, metrics
-        self.config, self.progress, self.checkpointer = step.config, budget.progress, metrics.checkpointer
+        self.evaluate, self.train_step, self.budget = evaluate, train_step, budget
+        self.costs, self.metrics = costs, metrics
+        self.config, self.progress, self.checkpointer = train_step.config, budget.progress, metrics.checkpointer
         self.time_limited = budget.steps is None and self.config.evaluate_every is None
         """Only under a budget in time, so that the results of no other budget depend on a clock."""
 
@@ -39,7 +40,7 @@ class Validation:
 
     def run(self) -> None:
         """Validate with the weights that users would get, and log the result."""
-        progress, average = self.progress, self.step.average
+        progress, average = self.progress, self.train_step.average
         self.costs.add(training=True)
         progress.evaluations += 1
         with average.in_place():
@@ -54,9 +55,9 @@ class Validation:
 
     def _evaluate(self) -> tuple[Evaluation, bool]:
         """Evaluate, and save the weights if they are the best so far; return the result and whether they are."""
-        progress, learner = self.progress, self.step.learner
+        progress, learner = self.progress, self.train_step.learner
         seconds = TIME_FRACTION / 2 * self.budget.budget.amount if self.time_limited else None
-        found = self.step.world.agree(self.evaluate(progress.evaluation_batches, seconds=seconds))
+        found = self.train_step.world.broadcast(self.evaluate(progress.evaluation_batches, seconds=seconds))
         if self.time_limited:
             progress.evaluation_batches = dict(found.batches)
         progress.valid = self.metrics.check_finite(found.loss, "validation loss")

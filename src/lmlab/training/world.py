@@ -15,9 +15,9 @@ Number = TypeVar("Number", int, float)
 class World:
     """A world of one process, which writes, decides and counts alone.
 
-    Training asks its world wherever processes could differ: clocks and signals (`agree`), counts (`totals`), files
-    (`writes`), random numbers (`spread_seed`) and micro-batches (`places`). A world of several processes overrides
-    `agree`, `totals`, `gather` and `wrap`; every process calls these in the same order.
+    Training asks its world wherever processes could differ: clocks and signals (`broadcast`), counts (`totals`), files
+    (`writes`), random numbers (`spread_seed`) and the data of a step (`micro_batches`). A world of several processes
+    overrides `broadcast`, `totals`, `gather` and `wrap`; every process calls these in the same order.
     """
 
     rank: int = 0
@@ -30,7 +30,7 @@ class World:
         """Whether this process writes files and reports."""
         return self.rank == 0
 
-    def agree(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """The value of process 0, in every process."""
         return value
 
@@ -38,9 +38,9 @@ class World:
         """What `make` returns; process 0 calls it before all others, which then find its result in the cache."""
         if self.writes:
             made = make()
-            self.agree(None)
+            self.broadcast(None)
             return made
-        self.agree(None)
+        self.broadcast(None)
         return make()
 
     def totals(self, amounts: Mapping[str, Number]) -> dict[str, Number]:
@@ -55,7 +55,7 @@ class World:
         """The module that training calls: `module`, wrapped so that its gradients are those of all processes."""
         return module
 
-    def places(self, step: int, count: int) -> range:
+    def micro_batches(self, step: int, count: int) -> range:
         """The numbers of the `count` micro-batches that this process reads in a step.
 
         Two processes with one micro-batch each read what one process reads in two.

@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmlab.data.corpora.examples import ExamplesConfig, parts_of, read, texts_of
-from lmlab.data.readers.columns import Columns
+from lmlab.data.corpora.images import PicturesConfig, PictureSplit
 from lmlab.data.readers.examples import Example, Labelled, task_name
-from lmlab.data.readers.folders import find_parts, find_split
-from lmlab.data.readers.labelled import find_labels, read_examples
+from lmlab.data.readers.labelled import read_examples
+from lmlab.data.readers.labelled.columns import Columns
+from lmlab.data.readers.labelled.folders import find_parts, find_split
+from lmlab.data.readers.labelled.labels import find_labels
+from lmlab.runs.held_out import reopen_corpus
+from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import read_record
 from lmlab.tasks.evidence import shorten_names
 from lmlab.tasks.predicting import Predicts
@@ -50,6 +54,9 @@ def evaluate_file(
     """
     task = predictor.task
     chosen = None if run is None or columns else read_as_trained(run, path)
+    media = None if chosen is not None else task.read_labelled(str(path), columns=columns)
+    if media is not None:
+        chosen = choose_split(Path(path).expanduser(), media)
     if chosen is None:
         chosen = choose_split(Path(path).expanduser(), _read(path, task, columns, drop_bad_labels))
     examples = [example for example in chosen.examples if example.label is not None]
@@ -71,7 +78,7 @@ def read_as_trained(run: Path, path: str | Path) -> Chosen | None:
     """
     config = _training_data(run)
     if config is None:
-        return None
+        return _held_out_pictures(run, Path(path).expanduser())
     given = Path(path).expanduser()
     try:
         for split, own in (("test", config.test), ("valid", config.valid)):
@@ -94,6 +101,21 @@ def read_as_trained(run: Path, path: str | Path) -> Chosen | None:
         return Chosen(found.test or ())
     except (ValueError, OSError):  # it has moved, or the file has other columns
         return None
+
+
+def _held_out_pictures(run: Path, path: Path) -> Chosen | None:
+    """The held-out pictures of the folder that a run was trained on; None for another folder."""
+    if not (run / "recipe.json").is_file():
+        return None
+    record = read_record(run)
+    config = record.recipe.data
+    if not isinstance(config, PicturesConfig) or not _is_same(path, Path(config.paths()[0])):
+        return None
+    corpus = reopen_corpus(record, run, Silent())
+    split = corpus.test or corpus.valid
+    if not isinstance(split, PictureSplit):
+        return None
+    return Chosen(split.examples, "test" if split is corpus.test else "valid")
 
 
 def _training_data(run: Path) -> ExamplesConfig | None:
@@ -139,6 +161,8 @@ def choose_split(path: Path, found: Labelled) -> Chosen:
         return Chosen(found.test, "test")
     if found.valid:
         return Chosen(found.valid, "valid")
+    if found.task == "picture_classification":
+        return Chosen(found.train)
     train = find_parts(path).paths["train"]
     return Chosen(found.train, None if train == path else find_split(train.name))
 

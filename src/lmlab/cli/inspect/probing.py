@@ -81,8 +81,8 @@ def _read(path: Path, label: str, limit: int) -> tuple[str, list[Item]]:
     """The name of the questions, and the questions of a file."""
     from lmlab.analysis.probing_sets import ask, ask_sentences
     from lmlab.analysis.readers import read_treebank
-    from lmlab.data.readers.strict_text import read_whole
-    from lmlab.data.readers.tagged import is_conllu
+    from lmlab.data.readers.files import read_whole
+    from lmlab.data.readers.labelled.conll import is_conllu
 
     if is_conllu(str(path), read_whole(path)):
         return label, ask(read_treebank(path)[:limit], label)

@@ -15,6 +15,7 @@ from lmlab.data.corpora.shards import Shard
 from lmlab.data.loaders.loader import Loader
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.inspecting import loses_text
+from lmlab.tokenizers.sequences import SequenceTokenizer
 
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
@@ -54,13 +55,17 @@ class Dataset(ABC):
         """Return the size in words, for progress displays."""
         return f"{self.size:,} items"
 
+    def as_tokens(self) -> TokenDataset:
+        """Return this split as one sequence of tokens; a ValueError if it has none."""
+        return self.as_text()
+
     def as_text(self) -> TextDataset:
         """Return this split as text; a ValueError if it is another kind of data."""
         raise ValueError("these data are not plain text; give text, or choose an objective for this kind of data")
 
 
-class TextDataset(Protocol):
-    """A split of text. Only text has tokens, documents, bytes and words."""
+class TokenDataset(Protocol):
+    """A split that is one sequence of tokens: of text, of music, of the pixels of pictures."""
 
     @property
     def tokens(self) -> Tokens:
@@ -73,6 +78,13 @@ class TextDataset(Protocol):
     @property
     def size(self) -> int:
         """The number of predicted tokens."""
+
+    def parts(self) -> Mapping[str, Dataset]:
+        """The languages, if there are several."""
+
+
+class TextDataset(TokenDataset, Protocol):
+    """A split of text. Only text has bytes and words."""
 
     @property
     def bytes(self) -> int:
@@ -91,9 +103,6 @@ class TextDataset(Protocol):
 
     def texts(self) -> Iterator[Any]:
         """Yield the text of each document, for valid and test; for pairs, source and target."""
-
-    def parts(self) -> Mapping[str, Dataset]:
-        """The languages, if there are several."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +184,8 @@ class Corpus:
     folder: Path
     source_tokenizer: Tokenizer | None = None
     """For the sources of pairs, if they have a vocabulary of their own."""
+    media: Processor | None = None
+    """The processor of the pictures or sounds, if there are any; `processor` is the tokenizer if they have texts."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """How many pairs were left out, by reason: `empty`, `long`, `ratio`."""
 
@@ -182,6 +193,11 @@ class Corpus:
     def tokenizer(self) -> Tokenizer | None:
         """The processor, if it is a tokenizer."""
         return self.processor if isinstance(self.processor, Tokenizer) else None
+
+    @property
+    def token_processor(self) -> Tokenizer | SequenceTokenizer | None:
+        """The processor, if it gives tokens: a tokenizer of text, or of a sequence of another kind."""
+        return self.processor if isinstance(self.processor, (Tokenizer, SequenceTokenizer)) else None
 
     @property
     def text_tokenizer(self) -> Tokenizer:

@@ -19,7 +19,8 @@ from lmlab.data.corpora.example_splits import complete_splits, hold_out_selectio
 from lmlab.data.corpora.preparing import ReportProgress, as_tokenizer
 from lmlab.data.readers.examples import Example, Labelled, TaskName
 from lmlab.data.readers.files import cache_folder
-from lmlab.data.readers.labelled import check_labels, read_labelled
+from lmlab.data.readers.labelled import read_labelled
+from lmlab.data.readers.labelled.labels import check_labels
 from lmlab.data.readers.media import digest_media
 from lmlab.tokenizers import Tokenizer
 

@@ -15,6 +15,7 @@ from lmlab.data.corpora.corpus import Processor
 from lmlab.data.corpora.store import temporary
 from lmlab.data.readers.text import TextWarning, keep_stream
 from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
+from lmlab.tokenizers.processors import is_processor
 from lmlab.tokenizers.tokenizer import WORD_KINDS
 from lmlab.tokenizers.training import is_path
 
@@ -82,6 +83,10 @@ def spooling(home: Path) -> Iterator[Spool]:
 
 def as_tokenizer(processor: str | Processor | None) -> str | Tokenizer:
     """Return the tokenizer, or its spec, by which text is processed; a ValueError if it is another processor."""
+    if is_processor(processor):
+        raise ValueError(
+            f"tokenizer {processor!r} is not for text; give a spec such as bpe:4096, or data that it encodes"
+        )
     if isinstance(processor, (str, Tokenizer)):
         return processor
     raise ValueError(f"text needs a tokenizer, not {processor!r}; give a tokenizer, or a spec such as bpe:4096")

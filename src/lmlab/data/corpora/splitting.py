@@ -56,7 +56,7 @@ def split_documents(documents: Documents, hashes: NDArray[np.uint64], shares: di
     shares = _affordable(documents.size, shares)
     if len(shares) == 1:
         return {next(iter(shares)): documents}
-    chosen = _deal(documents.ends - documents.starts, hashes, list(shares.values()))
+    chosen = deal(documents.ends - documents.starts, hashes, list(shares.values()))
     if chosen is not None:
         return {name: documents.part(chosen == i) for i, name in enumerate(shares)}
     return _cut(documents, shares)
@@ -79,7 +79,7 @@ def _affordable(size: int, shares: dict[str, float]) -> dict[str, float]:
     return fewer
 
 
-def _deal(sizes: NDArray[np.int64], hashes: NDArray[np.uint64], shares: list[float]) -> NDArray[np.intp] | None:
+def deal(sizes: NDArray[np.int64], hashes: NDArray[np.uint64], shares: list[float]) -> NDArray[np.intp] | None:
     """Return the split of each document; None if a split would be too far from its fraction."""
     unique, group = np.unique(hashes, return_inverse=True)
     totals = np.bincount(group, weights=sizes, minlength=len(unique))

@@ -8,7 +8,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -69,15 +69,15 @@ def _alive(process: int) -> bool:
 
 
 @contextmanager
-def building(folder: Path, key: str) -> Iterator[Path]:
+def building(folder: Path, key: str, *, read: Callable[[Path, str], object | None] | None = None) -> Iterator[Path]:
     """Give a folder to write into, which becomes `folder` at the end; after an error it is removed.
 
-    If another process was faster, its folder stays.
+    If another process was faster, its folder stays: `read` returns its index, or None if it is not complete.
     """
     new = temporary(folder.parent)
     try:
         yield new
-        if read_index(folder, key) is None:
+        if (read or read_index)(folder, key) is None:
             _replace(new, folder)
     except OSError as error:
         raise ValueError(

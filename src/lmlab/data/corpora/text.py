@@ -33,7 +33,7 @@ from lmlab.data.corpora.preparing import (
 from lmlab.data.corpora.shards import Shard, write_shard
 from lmlab.data.corpora.splitting import NAMES, main_shares, split_documents
 from lmlab.data.corpora.store import FORMAT, building, open_home, read_index, write_index
-from lmlab.data.readers.builtin import builtin_documents
+from lmlab.data.readers.builtin_corpus import builtin_documents
 from lmlab.data.readers.documents import SEPARATORS, gather
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.text import Source, TextWarning, find

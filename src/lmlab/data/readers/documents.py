@@ -12,7 +12,7 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.readers.builtin import builtin_documents
+from lmlab.data.readers.builtin_corpus import builtin_documents
 from lmlab.data.readers.text import Source, read, safe_cut
 from lmlab.tokenizers.engines import BOUNDARY
 

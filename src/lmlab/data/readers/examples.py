@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from lmlab.data.readers.media import Media
 
-TaskName = Literal["classification", "regression", "choice", "tagging", "spans"]
+TaskName = Literal["classification", "regression", "choice", "tagging", "spans", "picture_classification"]
 TASKS: tuple[TaskName, ...] = ("classification", "regression", "choice", "tagging", "spans")
 
 

@@ -6,6 +6,7 @@ import glob
 import hashlib
 import os
 import re
+import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +22,10 @@ ENDINGS = {
     "episodes": (".npz",),
 }
 """The endings of files by kind of data; `lmlab.data.DATA` has a row for each kind that lmlab can read."""
+IDX = re.compile(r"idx\d[-_.]ubyte(\.gz)?$")
+"""Names of the files in which MNIST is published: `train-images-idx3-ubyte.gz`."""
+BUILTINS = {"builtin:tunes": "notes", "builtin:tones": "speech"}
+"""Built-in data that are not text, with their kinds."""
 ABOUT = re.compile(r"(readme|licen[cs]e|source|copying|citation|changelog)\b.*", re.IGNORECASE)
 """Files about a data set, which are not part of it."""
 
@@ -71,7 +76,10 @@ def find_media_kind(given: Iterable[str | Path]) -> str | None:
     """Return the kind of data that files, folders and globs hold, if all files have its endings; else None."""
     found: str | None = None
     for path in _files(given):
-        kind = next((name for name, endings in ENDINGS.items() if path.lower().endswith(endings)), None)
+        kind = BUILTINS.get(path) or next(
+            (name for name, endings in ENDINGS.items() if path.lower().endswith(endings)), None
+        )
+        kind = kind or ("images" if IDX.search(path.lower()) else _look_inside(path))
         if kind is None or found not in (None, kind):
             return None
         found = kind
@@ -84,9 +92,29 @@ def _files(given: Iterable[str | Path]) -> Iterator[str]:
         for path in [name] if os.path.exists(name) else glob.glob(name, recursive=True) or [name]:
             if not os.path.isdir(path):
                 yield path
-            for _, folders, files in os.walk(path):
-                folders[:] = sorted(folder for folder in folders if not folder.startswith("."))
-                yield from (file for file in files if not file.startswith(".") and not ABOUT.fullmatch(file))
+            for folder, folders, files in os.walk(path):
+                folders[:] = sorted(each for each in folders if not each.startswith("."))
+                named = (file for file in files if not file.startswith(".") and not ABOUT.fullmatch(file))
+                yield from (os.path.join(folder, file) for file in named)
+
+
+def _look_inside(path: str) -> str | None:
+    """Return the kind of data in a zip file by the endings of its files, and `notes` for a JSON file of piano rolls."""
+    if not os.path.isfile(path):
+        return None
+    if path.lower().endswith(".zip") and zipfile.is_zipfile(path):
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = [name for name in archive.namelist() if not name.endswith("/")]
+        except (OSError, zipfile.BadZipFile):
+            return None
+        return find_media_kind(name for name in names if not ABOUT.fullmatch(os.path.basename(name)))
+    if path.lower().endswith(".json"):
+        from lmlab.data.readers.rolls import SNIFFED, looks_like_rolls
+
+        with open(path, "rb") as file:
+            return "notes" if looks_like_rolls(file.read(SNIFFED)) else None
+    return None
 
 
 def missing_reader(kind: str, named: Iterable[str | Path]) -> ValueError:

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lmlab.data.readers.column_types import are_numbers, are_row_numbers, clean, look_like_text
-from lmlab.data.readers.columns import (
+from lmlab.data.readers.examples import Example, TaskName
+from lmlab.data.readers.labelled.choices import read_choices
+from lmlab.data.readers.labelled.column_types import are_numbers, are_row_numbers, clean, look_like_text
+from lmlab.data.readers.labelled.columns import (
     ANSWERS,
     CONTEXTS,
     LABELS,
@@ -30,14 +32,14 @@ from lmlab.data.readers.columns import (
     normalize,
     show_row,
 )
-from lmlab.data.readers.examples import Example, TaskName
-from lmlab.data.readers.glue import find_glue
-from lmlab.data.readers.labelled import COLUMN_ENDINGS, JSON_ENDINGS, PREFIX, TREC, is_fasttext, is_trec
-from lmlab.data.readers.schemes import find_scheme
-from lmlab.data.readers.squad import read_questions
-from lmlab.data.readers.table_reader import has_header, read_choices
-from lmlab.data.readers.tables import Table, parse_csv, parse_json, parse_tsv
-from lmlab.data.readers.tagged import WORDS, has_lists, has_tabs, is_conllu, is_tagged, read_sentences
+from lmlab.data.readers.labelled.conll import WORDS, has_lists, has_tabs, is_conllu, is_tagged, read_sentences
+from lmlab.data.readers.labelled.formats import COLUMN_ENDINGS, JSON_ENDINGS
+from lmlab.data.readers.labelled.glue import find_glue
+from lmlab.data.readers.labelled.lines import PREFIX, TREC, is_fasttext, is_trec
+from lmlab.data.readers.labelled.rows import has_header
+from lmlab.data.readers.labelled.squad import read_questions
+from lmlab.data.readers.labelled.tables import Table, parse_csv, parse_json, parse_tsv
+from lmlab.data.readers.labelled.tag_schemes import find_scheme
 
 TABLE_ENDINGS = (*JSON_ENDINGS, *COLUMN_ENDINGS, ".csv", ".tsv", ".tab")
 """Endings of files that are not just lines of text."""

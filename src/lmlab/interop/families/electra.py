@@ -20,14 +20,14 @@ from lmlab.interop.hf_table import (
 )
 
 
-def share(ours: Mapping[str, Any]) -> float:
+def fraction(ours: Mapping[str, Any]) -> float:
     """The size of the part that is written, against the discriminator's."""
     return float(ours["generator"]) if ours["parts"] == "generator" else 1.0
 
 
 def inner(ours: Mapping[str, Any]) -> int:
     units: int = 4 * ours["width"] if ours["inner"] is None else ours["inner"]
-    return round(share(ours) * units)
+    return round(fraction(ours) * units)
 
 
 def folders(ours: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -37,8 +37,8 @@ def folders(ours: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 SIZED = (
-    Setting("width", "hidden_size", written=lambda ours: max(1, round(share(ours) * ours["width"]))),
-    Setting("heads", "num_attention_heads", written=lambda ours: max(1, round(share(ours) * ours["heads"]))),
+    Setting("width", "hidden_size", written=lambda ours: max(1, round(fraction(ours) * ours["width"]))),
+    Setting("heads", "num_attention_heads", written=lambda ours: max(1, round(fraction(ours) * ours["heads"]))),
     Setting("inner", "intermediate_size", written=inner),
     Setting("embedding_width", "embedding_size", written=lambda ours: ours["embedding_width"] or ours["width"]),
 )

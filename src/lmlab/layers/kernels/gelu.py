@@ -1,4 +1,4 @@
-"""The GELU of GPT and GPT-2: the fast twin of `activations.gelu_tanh`, for a CPU."""
+"""GELU as GPT, GPT-2 and CLIP approximate it: the fast twins of the formulas, for a CPU."""
 
 from __future__ import annotations
 
@@ -53,3 +53,14 @@ class _GELU(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (slope,) = ctx.saved_tensors
         return cast(Tensor, gradient * slope)
+
+
+QUICK = 1.702
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """x σ(1.702 x), the approximation of GELU that CLIP uses (Hendrycks & Gimpel 2016, section 2).
+
+    It is SiLU(1.702 x) / 1.702, and PyTorch has one kernel each for SiLU and its gradient.
+    """
+    return F.silu(QUICK * x) / QUICK

@@ -6,13 +6,15 @@ A thin layer over completions: the rendered conversation is the prompt, and text
 from __future__ import annotations
 
 import re
+import time
 from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
+from fastapi.responses import Response
 
 from lmlab.serve.planning import plan_chat
-from lmlab.serve.routes.completions import Asked, Form, answer
+from lmlab.serve.routes.completions import ResponseFormat, TextRequest, respond
 from lmlab.serve.schemas import ChatCompletion, LenientChatCompletion
 from lmlab.serve.served import Runs
 
@@ -23,26 +25,26 @@ def chat(runs: Runs) -> APIRouter:
     """The route over these runs."""
     router = APIRouter()
 
-    async def reply(request: Request, body: ChatCompletion) -> Any:
+    async def reply(request: Request, body: ChatCompletion) -> Response:
         served = await runs.open(body.model, request)
-        asked = Asked(
-            plan=partial(plan_chat, body, served),
+        text_request = TextRequest(
+            make_plan=partial(plan_chat, body, served, arrived=time.monotonic()),
             stream=bool(body.stream),
-            options=body.stream_options,
-            executor=served.template_thread,
+            include_usage=body.stream_options is not None and body.stream_options.include_usage,
+            executor=served.template_queue.executor,
         )
-        return await answer(request, served, asked, messages_form(body.top_logprobs or 0))
+        return await respond(request, served, text_request, message_format(body.top_logprobs or 0))
 
     if runs.limits.lenient:
         reply.__annotations__["body"] = LenientChatCompletion
-    router.add_api_route(PATH, reply, methods=["POST"], summary="Answer messages")
+    router.add_api_route(PATH, reply, methods=["POST"], summary="Answer messages", response_model=None)
     return router
 
 
-def messages_form(top: int) -> Form:
-    """Texts in the format of OpenAI's messages, with `top` alternatives of each token if asked for."""
+def message_format(top: int) -> ResponseFormat:
+    """The format of OpenAI's messages, with `top` alternatives of each token if log-probabilities are asked for."""
 
-    def choice(text_choice: dict[str, Any]) -> dict[str, Any]:
+    def format_choice(text_choice: dict[str, Any]) -> dict[str, Any]:
         return {
             "index": text_choice["index"],
             "message": {"role": "assistant", "content": text_choice["text"], "refusal": None},
@@ -50,7 +52,7 @@ def messages_form(top: int) -> Form:
             "finish_reason": text_choice["finish_reason"],
         }
 
-    def delta(text_choice: dict[str, Any], first: bool) -> dict[str, Any]:
+    def format_delta(text_choice: dict[str, Any], first: bool) -> dict[str, Any]:
         role = {"role": "assistant"} if first else {}
         content = {"content": text_choice["text"]} if first or text_choice["text"] else {}
         return {
@@ -59,7 +61,13 @@ def messages_form(top: int) -> Form:
             "finish_reason": text_choice["finish_reason"],
         }
 
-    return Form(prefix="chatcmpl", whole="chat.completion", chunk="chat.completion.chunk", choice=choice, delta=delta)
+    return ResponseFormat(
+        id_prefix="chatcmpl",
+        object="chat.completion",
+        chunk_object="chat.completion.chunk",
+        format_choice=format_choice,
+        format_delta=format_delta,
+    )
 
 
 def _logprobs(fields: dict[str, list[Any]] | None, top: int) -> dict[str, Any] | None:

@@ -1,15 +1,12 @@
-"""What is served: the index at /, the list of models, health and metrics."""
+"""GET /v1/models: the runs that are served; and the index at /."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, PlainTextResponse
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from lmlab.serve.errors import APIError
-from lmlab.serve.metrics import prometheus
 from lmlab.serve.served import Runs
 
 
@@ -30,19 +27,6 @@ def models(runs: Runs) -> APIRouter:
         if runs.limits.lenient:
             return {"id": name, "object": "model", "deleted": False}
         raise APIError("runs are not deleted over the network; remove the folder", status=403)
-
-    @router.get("/health", summary="200 as soon as requests are accepted")
-    async def health() -> JSONResponse:
-        engines = [served.engine for served in tuple(runs.served.values())]
-        failed = any(engine.failed is not None for engine in engines)
-        ready = all(engine.ready.is_set() for engine in engines)
-        good = ready and not failed
-        return JSONResponse({"status": "ok" if good else "failed" if failed else "starting"}, 200 if good else 503)
-
-    @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
-    async def metrics() -> PlainTextResponse:
-        engines = [served.engine.metrics for served in tuple(runs.served.values())]
-        return PlainTextResponse(prometheus(engines), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return router
 

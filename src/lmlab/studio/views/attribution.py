@@ -32,7 +32,7 @@ def make_router(run_store: RunStore) -> APIRouter:
     def attribution(request: AttributionRequest) -> Response:
         from lmlab.analysis.attribution import attribute
 
-        def look(model: LanguageModel) -> dict[str, Any]:
+        def look(name: str, model: LanguageModel) -> dict[str, Any]:
             found = attribute(model, request.text, prediction=request.target or None)
             return {"found": found, "analysis": to_json(found)}
 

@@ -82,7 +82,7 @@ def make_router(run_store: RunStore) -> APIRouter:
 
     @router.post("/next")
     def next_tokens(request: NextTokensRequest) -> Response:
-        return respond_for_each(request.runs, run_store, lambda model: predict_next(model.writer, request))
+        return respond_for_each(request.runs, run_store, lambda _, model: predict_next(model.writer, request))
 
     @router.post("/search")
     def search(request: SearchRequest) -> Response:

@@ -13,7 +13,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.responses import RunNames, Text, respond, respond_for_each, to_json
+from lmlab.studio.responses import RunNames, Text, respond_for_each, to_json
 from lmlab.studio.run_store import RunStore
 from lmlab.studio.sets import Sets
 from lmlab.studio.workers import HeavyRoute
@@ -79,15 +79,11 @@ def make_router(run_store: RunStore, sets: Sets) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     def analyse(runs: list[str], look: Callable[[LanguageModel], View]) -> Response:
-        found = []
-        for name in runs:
-            with run_store.using(name) as model:
-                found.append({"run": name, "analysis": to_json(look(model))})
-        return respond({"runs": found})
+        return respond_for_each(runs, run_store, lambda _, model: {"analysis": to_json(look(model))})
 
     @router.post("/surprisal")
     def surprisal(request: SurprisalRequest) -> Response:
-        return respond_for_each(request.runs, run_store, lambda model: read_surprisal(model, request.text))
+        return respond_for_each(request.runs, run_store, lambda _, model: read_surprisal(model, request.text))
 
     @router.post("/minimal-pairs")
     def minimal_pairs(request: MinimalPairsRequest) -> Response:
@@ -101,13 +97,12 @@ def make_router(run_store: RunStore, sets: Sets) -> APIRouter:
                 raise ValueError(f"{len(pairs.pairs)} pairs: give a lower limit, or use lmlab inspect minimal-pairs")
         else:
             pairs = PairSet("", parse_pairs(request.pairs))
-        found = []
-        for name in request.runs:
-            with run_store.using(name) as model:
-                judged = judge(model, pairs, region=request.region)
-            accuracy = judged.accuracy[0]
-            found.append({"run": name, "judged": judged.judged, "accuracy": accuracy, "analysis": to_json(judged)})
-        return respond({"runs": found})
+
+        def look(name: str, model: LanguageModel) -> dict[str, Any]:
+            judged = judge(model, pairs, region=request.region)
+            return {"judged": judged.judged, "accuracy": judged.accuracy[0], "analysis": to_json(judged)}
+
+        return respond_for_each(request.runs, run_store, look)
 
     @router.post("/bias/templates")
     def templates(request: TemplatesRequest) -> Response:

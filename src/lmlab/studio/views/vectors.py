@@ -10,13 +10,14 @@ from starlette.responses import Response
 
 from lmlab.config import Config
 from lmlab.studio.held_out import HeldOutReader
-from lmlab.studio.responses import RunName, RunNames, Text, respond, to_json
+from lmlab.studio.responses import RunName, RunNames, Text, respond, respond_for_each, to_json
 from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
     from lmlab.analysis.probing_sets import Item
     from lmlab.analysis.readers import Occurrence
+    from lmlab.language_model import LanguageModel
 
 FEWEST_TAGGED = 4
 """Sentences for a probe, at least: half of them are for testing."""
@@ -79,16 +80,13 @@ def make_router(run_store: RunStore, held_out: HeldOutReader) -> APIRouter:
     def senses(request: SensesRequest) -> Response:
         from lmlab.analysis.senses import read_senses_of
 
-        found = []
-        for name in request.runs:
+        def look(name: str, model: LanguageModel) -> dict[str, Any]:
             text = request.lines if request.lines.strip() else held_out.text(name)
             occurrences = parse_lines(text, request.word)
-            with run_store.using(name) as model:
-                read = read_senses_of(
-                    model, request.word, occurrences, layer=request.layer, projection=request.projection
-                )
-            found.append({"run": name, "layer": read.layer, "layers": len(read.layers), "analysis": to_json(read)})
-        return respond({"runs": found})
+            read = read_senses_of(model, request.word, occurrences, layer=request.layer, projection=request.projection)
+            return {"layer": read.layer, "layers": len(read.layers), "analysis": to_json(read)}
+
+        return respond_for_each(request.runs, run_store, look)
 
     @router.post("/probes")
     def probes(request: ProbesRequest) -> Response:

@@ -1,0 +1,1 @@
+"""Comparisons under equal conditions."""

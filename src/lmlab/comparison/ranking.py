@@ -1,0 +1,169 @@
+"""A ranking: the systems of one track by their score on test data, and which of them differ significantly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lmlab.comparison.records import Entry, Record, last_doubling, mean_costs, mean_curve
+from lmlab.comparison.runner import Results
+from lmlab.comparison.tracks import track_of
+from lmlab.comparison.tracks.track import Track, Units
+from lmlab.metrics.statistics import FEWEST_UNITS, Difference, Scores, letter_display, tied_groups
+
+APART_REASON = (
+    "its tokenizer loses part of the test text, and the others read another tokenizer: the scores cannot be compared"
+)
+
+
+class Ranking(NamedTuple):
+    """Systems in one track, which can therefore be compared."""
+
+    track: Track
+    entries: list[Entry]  # best first, failed ones last
+    differences: list[Difference]  # of every pair
+    apart: list[dict[str, Any]]  # those that cannot be ranked with the rest
+    units: Units
+
+    @property
+    def ranked(self) -> list[Entry]:
+        """Those that were scored, best first."""
+        return [entry for entry in self.entries if entry["status"] == "ok"]
+
+    @property
+    def tested(self) -> bool:
+        """Whether there were enough test units to test the differences."""
+        return bool(self.differences) and self.units.count >= FEWEST_UNITS
+
+    @property
+    def letters(self) -> dict[str, str]:
+        """Two systems share a letter exactly if they do not differ significantly; none where nothing was tested."""
+        return letter_display(self._names, self.differences) if self.tested else {}
+
+    @property
+    def ties(self) -> list[list[str]]:
+        """The groups of several systems that share a letter."""
+        return [group for group in tied_groups(self._names, self.differences) if len(group) > 1] if self.tested else []
+
+    @property
+    def leaders(self) -> list[str]:
+        """The best system, and those that do not differ significantly from it."""
+        best, *others = self._names
+        return [best, *(name for name in others if self.tested and not self.difference(best, name).significant)]
+
+    @property
+    def paired_only(self) -> list[Difference]:
+        """Significant differences whose intervals overlap: only the paired test shows them."""
+        entries = {entry["name"]: entry for entry in self.ranked}
+        significant = [each for each in self.differences if each.significant]
+        return [each for each in significant if _overlap(entries[each.better], entries[each.worse])]
+
+    def difference(self, one: str, other: str) -> Difference:
+        """The tested difference between two systems."""
+        return next(each for each in self.differences if {each.better, each.worse} == {one, other})
+
+    def score(self, entry: Entry) -> float:
+        """What the entry is ranked by."""
+        return float(entry[self.track.score.field])
+
+    @property
+    def _names(self) -> list[str]:
+        return [entry["name"] for entry in self.ranked]
+
+
+def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) -> Ranking:
+    """Rank the systems that take part in one track, on its test text."""
+    runs = {
+        name: [answers(record, track) for record in records]
+        for name, records in every.items()
+        if takes_part(records[0], track)
+    }
+    one_tokenizer = len(tokenizers_of(results.description, runs)) == 1
+    apart = [] if one_tokenizer else [name for name, records in runs.items() if any(each["lossy"] for each in records)]
+    ranked = {name: records for name, records in runs.items() if name not in apart}
+    scores = track.scores({name: ranked[name] for name in sorted(ranked)}, results.tests)
+    entries = [_entry(track, name, ranked[name], scores, one_tokenizer) for name in scores.order]
+    failed = {each.system: each.reason for each in reversed(results.failures) if each.system not in every}
+    failed = {system: reason for system, reason in reversed(failed.items()) if track.has(system)}
+    return Ranking(
+        track,
+        [*entries, *(_failed(track, system, reason) for system, reason in failed.items())],
+        scores.compare(),
+        [
+            {
+                "name": name,
+                track.score.field: float(np.mean([track.score_run(each, results.tests) for each in runs[name]])),
+                "reason": APART_REASON,
+            }
+            for name in apart
+        ],
+        track.units(results.tests),
+    )
+
+
+def takes_part(record: Record, track: Track) -> bool:
+    """Whether a run was measured in a track."""
+    return track is track_of(record["system"]) or track.name in record.get("also", {})
+
+
+def answers(record: Record, track: Track) -> Record:
+    """A record with what was measured of it in this track, which need not be the one that its system is known for."""
+    return {**record, **record.get("also", {}).get(track.name, {})}
+
+
+def tokenizers_of(description: Mapping[str, Any], runs: Mapping[str, Sequence[Record]]) -> set[str]:
+    """Fingerprints of the tokenizers in use."""
+    own = {description["fingerprints"][name] for name in runs if name in description["fingerprints"]}
+    return own | {record["tokenizer"] for records in runs.values() for record in records if "tokenizer" in record}
+
+
+def _overlap(one: Entry, other: Entry) -> bool:
+    if None in (one["low"], one["high"], other["low"], other["high"]):
+        return False
+    return bool(one["low"] <= other["high"] and other["low"] <= one["high"])
+
+
+def _entry(track: Track, name: str, records: Sequence[Record], scores: Scores, same_tokens: bool) -> Entry:
+    first, estimate = records[0], scores.estimate(name)
+    curve = mean_curve([each["curve"] for each in records])
+    entry: Entry = {
+        "name": name,
+        "kind": first["system"],
+        "predicts": track.name,
+        "run": first["run"] if "run" in first else [each["name"] for each in records],
+        "seeds": [each["seed"] for each in records],
+        track.score.field: estimate.value,
+        "low": estimate.low,
+        "high": estimate.high,
+        **track.summarise(records, same_tokens=same_tokens),
+        "parameters": first["parameters"],
+        "embedding_parameters": first["embedding_parameters"],
+        "training": mean_costs([each["training"] for each in records]),
+        "energy_method": first["energy_method"],
+        "rate": first["rate"],
+        "sweep": first["sweep"],
+        "lossy": any(each["lossy"] for each in records),
+        "unknown": first["unknown"],
+        "sample": first["sample"],
+        "curve": curve,
+        "last_doubling": last_doubling(curve, metric=track.curve.field, better=track.curve.better),
+        "status": "ok",
+    }
+    if len(records) > 1:
+        entry["each_seed"] = scores.each_seed[name]
+    if "added" in first:
+        entry["added"] = first["added"]
+    return entry
+
+
+def _failed(track: Track, system: str, error: str) -> Entry:
+    return {
+        "name": system,
+        "kind": system,
+        "predicts": track.name,
+        track.score.field: None,
+        "status": "failed",
+        "error": error,
+    }

@@ -1,0 +1,38 @@
+"""Tracks: the questions under which systems are compared, one file each.
+
+A system takes part in a track if it has its ability (`System.does`); a system with several abilities takes part in
+several. To add a track, write a subclass of `Track` and add it to `TRACKS`.
+"""
+
+from __future__ import annotations
+
+from lmlab.comparison.tracks.both_directions import BothDirections
+from lmlab.comparison.tracks.masked import MaskedTokens
+from lmlab.comparison.tracks.next_token import NextToken
+from lmlab.comparison.tracks.track import Track
+from lmlab.models import LINEAGE, find
+from lmlab.models.descriptions import DESCRIPTIONS
+
+TRACKS: dict[str, Track] = {track.name: track for track in (NextToken(), BothDirections(), MaskedTokens())}
+
+
+def tracks_of(system: str) -> list[Track]:
+    """The tracks of a system, the one that it is known for first; a ValueError if there is none."""
+    does = find(system).does
+    if found := [TRACKS[name] for name in does if name in TRACKS]:
+        return found
+    known = DESCRIPTIONS[does[0]]
+    raise ValueError(
+        f"{system} {known.does}, so it has no score on plain text and lmlab compare cannot rank it; "
+        + (known.instead.format(name=system) or f"use it with {known.uses}")
+    )
+
+
+def track_of(system: str) -> Track:
+    """The track of what a system is known for."""
+    return tracks_of(system)[0]
+
+
+def systems_of(track: Track) -> list[str]:
+    """Every system of the lineage that can take part."""
+    return [name for name in LINEAGE if track.has(name)]

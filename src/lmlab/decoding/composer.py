@@ -1,0 +1,95 @@
+"""Composers continue music: token by token by sampling, from a beginning or from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from lmlab.decoding.generate import generate
+from lmlab.decoding.sampling import Sampler, Sampling
+from lmlab.layers.watching import watching
+from lmlab.models.abilities import PredictsNext
+from lmlab.tokenizers.notes import Music, MusicTokenizer, Performance
+
+ARCS = 40
+"""Arcs of attention that a picture shows, at most."""
+LEAST_SECONDS = 0.5
+"""The shortest time that an arc reaches back."""
+
+
+class Composition(NamedTuple):
+    """Generated music."""
+
+    ids: tuple[int, ...]  # with those of the beginning
+    given: int  # tokens of the beginning
+    performance: Performance
+    ended: bool  # whether the model ended the piece
+
+
+class Arc(NamedTuple):
+    """A note that attends to an earlier one: places in the tokens, and the weight."""
+
+    later: int
+    earlier: int
+    weight: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composer:
+    """A model that predicts the next token, with a tokenizer of music."""
+
+    model: PredictsNext
+    tokenizer: MusicTokenizer
+
+    def compose(
+        self,
+        prime: Music | None = None,
+        *,
+        tokens: int,
+        sampling: Sampling,
+        most: int | None = None,
+        report: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Composition:
+        """Return a beginning and its continuation by at most `tokens` tokens; `most` tokens of the beginning count."""
+        given = [] if prime is None else self.tokenizer.encode(prime)[:most].tolist()
+        row = torch.tensor([[self.tokenizer.boundary, *given]], device=self.model.device)
+        boundary, ids, ended = self.tokenizer.boundary, list(given), False
+        for step in generate(self.model, row, tokens=tokens, pick=Sampler(sampling), boundary=boundary):
+            ended = step[0].token == boundary
+            if not ended:
+                ids.append(step[0].token)
+            report(len(ids) - len(given), tokens)
+        return Composition(tuple(ids), len(given), self.tokenizer.decode(ids), ended)
+
+    def find_arcs(self, composition: Composition, *, count: int = ARCS) -> list[Arc]:
+        """Return the strongest attention of notes to earlier notes, over all layers and heads; none without attention.
+
+        Only the tokens that fit into one window are read. Of each later note the strongest arc counts.
+        """
+        network = self.model
+        if not isinstance(network, nn.Module):
+            return []
+        names = [name for name, _ in network.named_modules() if name.endswith("attention.probabilities")]
+        ids = [self.tokenizer.boundary, *composition.ids][: self.model.window]
+        if not names or len(ids) < 2:
+            return []
+        with torch.inference_mode(), watching(network, *names) as seen:
+            network(torch.tensor([ids], device=self.model.device))
+        shape = (len(ids), len(ids))
+        weights = [each[0].amax(0) for name in names for each in seen[name] if each.shape[-2:] == shape]
+        if not weights:
+            return []
+        strongest = torch.stack(weights).amax(0)[1:, 1:]  # [T, T] without the boundary
+        spans = self.tokenizer.spans(composition.ids[: len(ids) - 1])
+        seconds = torch.tensor([span.seconds for span in spans])
+        notes = torch.tensor([span.pitch is not None for span in spans])
+        far = seconds[:, None] - seconds[None] >= LEAST_SECONDS
+        strongest = strongest.cpu() * (far & notes[:, None] & notes[None])
+        best = strongest.max(1)
+        order = best.values.argsort(descending=True)[:count].tolist()
+        found = [Arc(later, int(best.indices[later]), float(best.values[later])) for later in order]
+        return [arc for arc in found if arc.weight > 0]

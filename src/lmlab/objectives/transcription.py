@@ -1,0 +1,106 @@
+"""Transcription: predict each token of a text from the spectrogram of its recording and the tokens before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.config import Config
+from lmlab.data.corpora.recordings import SpeechSplit
+from lmlab.data.loaders.recordings import SpeechBatches, SpeechRows
+from lmlab.models.abilities import LearnsTarget, State, Transcribes
+from lmlab.models.model import Model
+from lmlab.objectives.objective import IGNORE, Batch, Loss
+from lmlab.objectives.seq2seq import TargetLoss
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
+
+
+class TranscriptionConfig(Config):
+    """How transcription is taught."""
+
+    smoothing: float = Field(
+        0.0, ge=0, lt=1, description="label smoothing: probability mass spread evenly over all tokens, in training only"
+    )
+    masks: int = Field(
+        2, ge=0, le=20, description="bands of frequencies, and of times, that are set to zero in training; 0: none"
+    )
+    mask_bands: int = Field(12, ge=1, description="the most mel bands of one mask")
+    mask_frames: int = Field(20, ge=1, description="the most frames of one mask")
+    silent: bool = Field(False, description="replace every recording by silence: the control that ignores the sound")
+
+
+class Transcription(TargetLoss):
+    """−log P(text | sound) = −Σ_t log P(y_t | y_1 .. y_t-1, sound) (Radford et al. 2022, section 2.2).
+
+    In training, bands of each spectrogram are masked (SpecAugment; Park et al. 2019, section 2).
+    """
+
+    Config: ClassVar[type[Config]] = TranscriptionConfig
+    reads: ClassVar[tuple[str, ...]] = ("speech",)
+    default_for: ClassVar[tuple[str, ...]] = ("speech",)
+    specials: ClassVar[tuple[str, ...]] = ()
+    likelihood: ClassVar[bool] = False
+
+    def __init__(
+        self, config: TranscriptionConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None
+    ) -> None:
+        self.config, self.frame = config or TranscriptionConfig(), frame
+        super().__init__(self.config.smoothing)
+
+    @classmethod
+    def needs(cls, config: object) -> tuple[type, ...]:
+        return (LearnsTarget, Transcribes)
+
+    def loader(self, data: SpeechSplit, *, batch: int, window: int, seed: int, streams: bool) -> SpeechBatches:
+        if self.frame is None:
+            raise ValueError("transcripts need the frame of their model; give Transcription frame_of(model, tokenizer)")
+        return SpeechBatches(data, frame=self.frame, batch=batch, window=window, seed=seed)
+
+    def batch(self, raw: SpeechRows, generator: np.random.Generator | None = None) -> Batch:
+        """Spectrograms, and target rows b y1 .. ym, to be followed by y1 .. ym b."""
+        sound = np.zeros_like(raw.sound) if self.config.silent else raw.sound
+        places = np.arange(raw.target.shape[1] - 1)
+        predicted = (places < raw.target_lengths[:, None]) & (places >= raw.prompt - 1)
+        count = int(np.count_nonzero(predicted))
+        return Batch(
+            {
+                "tokens": torch.from_numpy(raw.target[:, :-1].copy()),
+                "sound": torch.from_numpy(sound),
+                "lengths": torch.from_numpy(raw.lengths),
+                "target_lengths": torch.from_numpy(raw.target_lengths),
+            },
+            {"targets": torch.from_numpy(np.where(predicted, raw.target[:, 1:], IGNORE))},
+            {"target": count, "nats": count},
+            {"tokens": count, "frames": int(raw.lengths.sum())},
+        )
+
+    def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+        if model.training and self.config.masks and not self.config.silent:
+            batch = batch._replace(inputs={**batch.inputs, "sound": self.mask(**_sounds(batch.inputs))})
+        return super().loss(model, heads, batch, state)
+
+    def mask(self, sound: Tensor, lengths: Tensor) -> Tensor:
+        """Spectrograms [B, M, F] of which random bands of frequencies and of times are zero, near their mean."""
+        rows, bands, frames = sound.shape
+        widest = lengths.clamp(max=4 * self.config.mask_frames) / 4
+        for _ in range(self.config.masks):
+            size, at = torch.rand(2, rows, 1, 1, device=sound.device) * torch.tensor([self.config.mask_bands, bands])[
+                :, None, None, None
+            ].to(sound.device)
+            band = torch.arange(bands, device=sound.device)[:, None]
+            hidden = (band >= at) & (band < at + size.round())
+            size, at = torch.rand(2, rows, 1, 1, device=sound.device) * torch.stack((widest, lengths))[:, :, None, None]
+            frame = torch.arange(frames, device=sound.device)
+            hidden = hidden | ((frame >= at) & (frame < at + size.round()))
+            sound = sound.masked_fill(hidden, 0)
+        return sound
+
+
+def _sounds(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: inputs[name] for name in ("sound", "lengths")}

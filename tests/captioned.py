@@ -1,0 +1,61 @@
+"""A toy split of captioned pictures, and a tiny CLIP that reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lmlab.models.clip import Clip, ClipConfig
+from lmlab.objectives.contrastive import Contrastive
+from lmlab.tokenizers.frames import Frame
+from lmlab.training.learner import Learner
+
+START, END, VOCABULARY = 28, 29, 30
+FRAME = Frame(templates={"tokens": "cls a boundary"}, specials={"tokens": {"cls": START, "boundary": END}})
+SETTINGS: dict[str, Any] = {
+    **{"vocabulary": VOCABULARY, "window": 9, "image": (8, 12), "patch": 4},
+    **{"width": 16, "heads": 2, "layers": 2, "text_width": 12, "text_heads": 3, "text_layers": 3, "space": 10},
+}
+
+
+class Thirds:
+    """A processor: pixels from 0 to 1, channels first."""
+
+    def normalise(self, pixels: NDArray[np.uint8]) -> Tensor:
+        return torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
+
+
+class ToyPictures:
+    """Random pictures; each caption says how bright two of the corners are, so captions may be equal."""
+
+    def __init__(self, size: int = 40, *, distinct: int | None = None, seed: int = 0) -> None:
+        generator = np.random.default_rng(seed)
+        self.size = size
+        self.pixels = generator.integers(0, 256, (distinct or size, 8, 12, 3)).astype(np.uint8)
+        self.pixels[:, :4, :4] = generator.integers(0, 4, (len(self.pixels), 1, 1, 1)) * 80
+        self.pixels[:, 4:, 8:] = generator.integers(0, 4, (len(self.pixels), 1, 1, 1)) * 80
+        self.pictures = np.arange(size) % len(self.pixels)
+
+    def caption(self, row: int) -> NDArray[np.int64]:
+        picture = self.pixels[self.pictures[row]]
+        corners = [picture[0, 0, 0] // 80, 4 + picture[7, 11, 0] // 80]
+        return np.array([*corners, *[9] * (row % 3)], np.int64)
+
+
+def make_objective() -> Contrastive:
+    objective = Contrastive(None, None, FRAME)
+    objective.process_by(Thirds())
+    return objective
+
+
+def make_model(**changes: Any) -> Clip:
+    torch.manual_seed(0)
+    return Clip(ClipConfig(**{**SETTINGS, **changes}))
+
+
+def make_learner(**changes: Any) -> Learner:
+    return Learner(make_model(**changes), make_objective())
