@@ -11,7 +11,7 @@ from lmlab.analysis.alignment import attention_places
 from lmlab.analysis.attention import Attention, Links, Rollout, read_attention, self_attention_places
 from lmlab.language_model import LanguageModel, load
 from lmlab.layers.watching import watching
-from lmlab.models import LINEAGE, load_class
+from lmlab.models import LINEAGE, load_class, systems_that_read
 from lmlab.models.model import EncoderDecoder
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarni
 SHAPE = {"width": 24, "heads": 3, "layers": 3, "window": 40}
 ATTENTIVE = [
     *("attention-lm", "gpt", "gpt2", "transformer-xl", "bert", "roberta", "albert", "electra"),
-    *("xlnet", "reformer", "llama"),
+    *("xlnet", "reformer", "llama", "music-transformer"),
 ]
 
 
@@ -71,7 +71,7 @@ def test_the_watched_pass_is_the_fused_one(name: str) -> None:
 
 def test_every_system_with_attention_is_covered() -> None:
     """A new system that calls its weights `probabilities` is in the list above, or is an encoder-decoder."""
-    for name in LINEAGE:
+    for name in systems_that_read("text"):
         if name == "ngram" or issubclass(load_class(name), EncoderDecoder):
             continue
         with torch.device("meta"):

@@ -45,7 +45,10 @@ def test_systems_by_name_and_by_what_they_predict() -> None:
 
 @pytest.mark.parametrize("name", [name for name in LINEAGE if "target text" in LINEAGE[name].does])
 def test_a_translator_is_refused_with_the_command_for_it(name: str) -> None:
-    with pytest.raises(ValueError, match=f"(?s){name} writes a target text.*lmlab evaluate RUN --source"):
+    refused = "writes a target text.*lmlab evaluate RUN --source"
+    if "transcripts" in LINEAGE[name].does:
+        refused = "writes the text of a recording.*lmlab evaluate RUN clips.tsv"
+    with pytest.raises(ValueError, match=f"(?s){name} {refused}"):
         choose_systems(f"gpt2,{name}")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers
 from tokenizers import Tokenizer as Engine
@@ -67,6 +67,7 @@ def test_any_text_streams_without_replacement_characters_of_its_own(text):
     prompt=st.lists(st.integers(0, SUBWORDS.vocabulary - 1), max_size=12),
     stop=st.lists(st.sampled_from([" ", "é", "Tag", "\N{REPLACEMENT CHARACTER}"]), max_size=2),
 )
+@example(ids=[95], prompt=[127, 0], stop=[])
 def test_tokens_that_say_their_text_alone_give_the_same(ids, prompt, stop):
     class Whole:
         """Has no text of single tokens."""
@@ -82,6 +83,7 @@ def test_tokens_that_say_their_text_alone_give_the_same(ids, prompt, stop):
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(max_size=30), cut=st.integers(0, 100), more=st.lists(st.integers(0, 255), max_size=8))
+@example(text="", cut=1, more=[0xED, 0xA0])
 def test_a_character_that_a_prompt_begins_is_not_lost(text, cut, more):
     ids = [*text.encode(), *more]
     prompt, rest = ids[:cut], ids[cut:]

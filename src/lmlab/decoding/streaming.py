@@ -30,19 +30,30 @@ def split_unfinished(decoder: Decoder, ids: Sequence[int]) -> tuple[str, str]:
     text = decoder.decode(list(ids)) if ids else ""
     if not text.endswith(REPLACEMENT):
         return text, ""
-    parts: list[bytes] = []
-    for token in reversed(ids[-LONGEST:]):
-        if (raw := decoder.bytes_of(token)) is None:
+    parts: list[tuple[int, bytes]] = []  # position and bytes of the last tokens that have bytes
+    for position in reversed(range(len(ids))):
+        raw = decoder.bytes_of(ids[position])
+        if raw is not None:
+            parts.insert(0, (position, raw))
+        elif decoder.decode([ids[position]]):  # text; special tokens have none, and may stand within a character
             break
-        parts.insert(0, raw)
-    reader = codecs.getincrementaldecoder("utf-8")("replace")
-    reader.decode(b"".join(parts))
-    waiting = len(reader.getstate()[0])
+        if len(parts) == LONGEST:
+            break
+    waiting = _count_unfinished(b"".join(raw for _, raw in parts))
     if not waiting:
         return text, ""
-    if all(len(part) == 1 for part in parts[-waiting:]):
-        return decoder.decode(list(ids[:-waiting])), REPLACEMENT
+    if all(len(raw) == 1 for _, raw in parts[-waiting:]):
+        return decoder.decode(list(ids[: parts[-waiting][0]])), REPLACEMENT
     return text[:-1], REPLACEMENT
+
+
+def _count_unfinished(raw: bytes) -> int:
+    """The number of bytes at the end that may become a character."""
+    reader = codecs.getincrementaldecoder("utf-8")("replace")
+    reader.decode(raw)
+    held = reader.getstate()[0]
+    # Python also holds the first two bytes of a surrogate (ED A0), which can never become a character.
+    return len(held) if held.decode(errors="replace") == REPLACEMENT else 0
 
 
 class TextStream:

@@ -63,7 +63,7 @@ class Outcome(NamedTuple):
     lossy: bool = False  # whether its tokenizer loses text
     judged_on: str = "validation text"
     trained: bool = True  # False if nothing was left to do
-    processor: Processor | None = None  # of its data
+    score: str = "no validation data"  # on what it was judged on, in words
 
     def __repr__(self) -> str:
         score = f", {self.quality}" if self.progress.best is not None else ""
@@ -77,7 +77,7 @@ class Outcome(NamedTuple):
     def quality(self) -> str:
         """Its score on validation text, in words."""
         lossy = f" ({LOSSY})" if self.lossy else ""
-        return f"{describe_quality(self.progress, self.bits_per_byte, self.processor)}{lossy} on {self.judged_on}"
+        return f"{self.score}{lossy} on {self.judged_on}"
 
     @property
     def next_step(self) -> str:
@@ -333,7 +333,7 @@ def _run(
         commands=commands,
         lossy=not is_task and corpus.loses(corpus.valid),
         judged_on=_name_validation(corpus) if not is_task else "validation examples",
-        processor=corpus.processor,
+        score=describe_quality(progress, bits, corpus.processor),
         trained=bool(records),
     )
 
