@@ -41,8 +41,7 @@ class PictureHeatmap:
 
     @property
     def _height(self) -> float:
-        rows, columns = self.pixels.shape[:2]
-        return self.width * rows / columns
+        return self.width * float(self.pixels.shape[0] / self.pixels.shape[1])
 
     @property
     def _largest(self) -> float:
