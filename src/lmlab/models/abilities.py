@@ -145,6 +145,18 @@ class Transcribes(WritesTarget, Protocol):
 
 
 @runtime_checkable
+class Captions(WritesTarget, Protocol):
+    """Writes the caption of a picture; its source is `pixels` [B, C, H, W]."""
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The number of regions from top to bottom, and from left to right."""
+
+    def attend(self, tokens: Tensor, *, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Captions [B, T] of pictures -> the vectors of their tokens [B, T, D], and the attention of each [B, T, R]."""
+
+
+@runtime_checkable
 class LearnsTarget(WritesTarget, Protocol):
     """A network that learns to write targets: it has vectors, and the loss at these."""
 
@@ -299,6 +311,7 @@ KINDS: dict[str, type] = {
     "blanks": FillsMasks,
     "any order": FillsInOrder,
     "transcripts": Transcribes,
+    "captions": Captions,
     "target text": WritesTarget,
     "replaced tokens": Detects,
     "pairs": JudgesPairs,

@@ -75,6 +75,18 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab evaluate RUN clips.tsv",
         ),
         Description(
+            "captions",
+            "writes the caption of a picture",
+            "a captioner",
+            "write captions of pictures",
+            "lmlab caption and lmlab evaluate",
+            "captioner: lmlab train captioner builtin:scenes -o RUN",
+            "Captioners: they write what a picture shows",
+            ("lmlab caption {run} PICTURE", "lmlab evaluate {run} captions.tsv"),
+            "train it on pictures with captions (lmlab train {name} captions.tsv -o RUN), and compare captions with: "
+            "lmlab evaluate RUN captions.tsv",
+        ),
+        Description(
             "target text",
             "writes a target text from a source",
             "an encoder–decoder",
