@@ -15,7 +15,7 @@ from lmlab.decoding.beam_search import beam_search
 from lmlab.layers.recurrent import LSTMLayer
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, outline
-from lmlab.models.abilities import Captions, LearnsTarget, WritesTarget
+from lmlab.models.abilities import Captions, LearnsTarget, PredictsNext, WritesTarget
 from lmlab.models.captioner import Captioner, CaptionerConfig
 from lmlab.models.states import Decoding, reorder_state
 from lmlab.runs.model_files import load_weights, model_tensors
@@ -25,7 +25,7 @@ SMALL = {
     "vocabulary": 23,
     "image": [16, 24],
     "channels": 3,
-    "filters": [8, 12],
+    "convolutions": [8, 12],
     "width": 10,
     "hidden": 14,
     "window": 12,
@@ -67,7 +67,7 @@ def test_it_computes_the_equations_of_the_paper() -> None:
     assert model.gate is not None
     for row in range(2):
         a = model.encoder(pixels[row : row + 1])[0]
-        h, c = (torch.tanh(part.weight @ a.mean(0) + part.bias) for part in model.start)  # type: ignore[operator]
+        h, c = (torch.tanh(part.weight @ a.mean(0) + part.bias) for part in model.first)
         for place, token in enumerate(text[row].tolist()):
             e = torch.stack(
                 [
@@ -150,6 +150,7 @@ def test_it_has_its_abilities_and_gradients_reach_all(model: Captioner) -> None:
     assert isinstance(model, WritesTarget)
     assert isinstance(model, LearnsTarget)
     assert isinstance(model, Captions)
+    assert not isinstance(model, PredictsNext), "there is nothing to write from without a picture"
     assert {parameter for depth in model.depths() for parameter in depth} == set(model.parameters())
     hidden, weights = model.attend(tokens(2, 7), pixels=pictures(2))
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 7))

@@ -33,7 +33,7 @@ def make(coverage: float = 0.5) -> tuple[Captioning, Captioner]:
     objective.process_by(PictureProcessor(height=8, width=8))
     torch.manual_seed(0)
     config = CaptionerConfig(
-        vocabulary=TOKENIZER.predicted, image=[8, 8], channels=3, filters=[8, 8], width=6, hidden=8, window=12
+        vocabulary=TOKENIZER.predicted, image=[8, 8], channels=3, convolutions=[8, 8], width=6, hidden=8, window=12
     )
     return objective, Captioner(config)
 

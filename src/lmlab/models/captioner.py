@@ -47,7 +47,7 @@ class RegionsConfig(PictureModelConfig, TokenModelConfig):
     UNREAD: ClassVar[Mapping[str, Any]] = {**PictureModelConfig.UNREAD, **TokenModelConfig.UNREAD}
 
     encoder: Literal["conv", "vit"] = Field("conv", description="regions: of a convolutional net, or a ViT's patches")
-    filters: list[int] = Field(
+    convolutions: list[int] = Field(
         [32, 64, 128], min_length=1, max_length=6, description="of conv: channels of each layer; each halves the sides"
     )
     patch: int | None = Field(None, ge=1, description="of vit: side of a patch in pixels; none: at most 64 patches")
@@ -79,7 +79,7 @@ class PictureRegions(nn.Module):
         self.net: RegionEncoder | Model
         self.positions: nn.Parameter | None = None
         if config.encoder == "conv":
-            self.net = RegionEncoder(config.channels, config.filters)
+            self.net = RegionEncoder(config.channels, config.convolutions)
             self.grid, self.width = self.net.grid(height, width), self.net.width
             self.positions = nn.Parameter(torch.empty(math.prod(self.grid), self.width).normal_(std=0.5))
         else:
@@ -143,7 +143,7 @@ class Captioner(EncoderDecoder):
         self.embedding = nn.Embedding(config.vocabulary, width)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         self.dropout = Dropout(config.dropout)
-        self.start = nn.ModuleList((Linear(D, H), Linear(D, H)))
+        self.first = nn.ModuleList((Linear(D, H), Linear(D, H)))
         self.alignment = AdditiveAlignment(H, D) if config.attention == "additive" else None
         self.gate = Linear(H, 1) if config.gate else None
         self.decoder = LSTMLayer(width + D, H)
@@ -171,7 +171,7 @@ class Captioner(EncoderDecoder):
     def encode(self, *, pixels: Tensor) -> Memory:
         regions = self.encoder(pixels)
         mean = regions.mean(1)
-        h, c = (torch.tanh(part(mean)) for part in self.start)
+        h, c = (torch.tanh(part(mean)) for part in self.first)
         return Memory(regions, regions if self.alignment is None else self.alignment.keys(regions), (h, c))
 
     def forward(
@@ -232,7 +232,7 @@ class Captioner(EncoderDecoder):
 
     def depths(self) -> list[list[nn.Parameter]]:
         """The decoder is above the encoder, whose vectors it reads."""
-        read = (self.start, self.alignment, self.gate)
+        read = (self.first, self.alignment, self.gate)
         return by_depth(self, (self.embedding,), (self.encoder,), (self.decoder, *read, self.from_state))
 
     def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:

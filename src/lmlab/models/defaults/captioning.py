@@ -13,8 +13,8 @@ CAPTIONING = (
         "LSTM with attention over the regions of a picture, which writes its caption",
         does=("captions", "target text", "vectors"),
         sizes={
-            "small": {"filters": [32, 64, 128], "width": 64, "hidden": 128},
-            "medium": {"filters": [64, 128, 256], "width": 128, "hidden": 512, "dropout": 0.2},
+            "small": {"convolutions": [32, 64, 128], "width": 64, "hidden": 128},
+            "medium": {"convolutions": [64, 128, 256], "width": 128, "hidden": 512, "dropout": 0.2},
         },
         objective={"kind": "captioning", "coverage": 0.01},
         reads=("captions",),
