@@ -36,6 +36,8 @@ class Setting:
     """From their words to ours; of several with the same meaning, the first is written."""
     none: Any = None
     """Our value if theirs is null."""
+    read: Callable[[Any], Any] | None = None
+    """Computes our value from theirs, if both have another form."""
     written: Callable[[Mapping[str, Any]], Any] | None = None
     """Computes their value from our settings, if it depends on several."""
 
@@ -189,6 +191,10 @@ class Family:
     """Normalises a configuration whose entries differ between versions."""
     folders: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]]] = lambda values: {"": {}}
     """For a model that is several of theirs: the folders, and our settings that differ in each."""
+    tokenized: bool = True
+    """Whether it reads text, by a tokenizer."""
+    image_processor: str = ""
+    """Their class that reads pictures, by a `preprocessor_config.json`; none where it reads none."""
     heads: tuple[Head, ...] = ()
     """Its classes for tasks."""
     bare: Mapping[str, Any] = field(default_factory=dict)
