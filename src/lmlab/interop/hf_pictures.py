@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lmlab.interop.staging import EXPORT
 from lmlab.runs.storage import DamagedError, read_json, write_json
 from lmlab.tokenizers.pictures import PictureProcessor
+
+if TYPE_CHECKING:
+    from lmlab.models.settings import PictureModelConfig
+    from lmlab.tokenizers import Tokenizer
+    from lmlab.tokenizers.frames import Frame
 
 FILES = ("preprocessor_config.json", "processor_config.json")
 """Where a folder of theirs says it: the first that is there counts."""
@@ -17,13 +24,39 @@ INTERPOLATIONS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 STEP = 1 / 255
 
 
-def write_picture_settings(processor: PictureProcessor, folder: Path, *, kind: str) -> None:
-    """Write `preprocessor_config.json`; `kind` is the class of theirs that reads it."""
+@dataclass(frozen=True)
+class PictureSettings:
+    """The file that says how pictures are read; `reader` is the class of theirs for it."""
+
+    reader: str
+
+    def read_settings(self, folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {}
+
+    def read_frame(self, folder: Path, tokenizer: Tokenizer, config: Any) -> Frame | None:
+        return None
+
+    def read_processor(self, folder: Path, config: PictureModelConfig) -> PictureProcessor:
+        """The processor of the run that was exported, or the one that the folder describes."""
+        ours = read_json(folder / EXPORT) if (folder / EXPORT).is_file() else {}
+        if isinstance(ours, dict) and "processor" in ours:
+            found = PictureProcessor.from_settings(ours["processor"], where=str(folder / EXPORT))
+            if found.shape == (*config.image, config.channels):
+                return found
+        return read_picture_settings(folder, image=config.image, channels=config.channels)
+
+    def write(self, folder: Path, config: Any, tokenizer: Any, frame: Any, processor: PictureProcessor) -> None:
+        """Write the file, and what it cannot say to `lmlab.json`."""
+        write_json(folder / FILES[0], {"image_processor_type": self.reader, **describe_processor(processor)})
+        write_json(folder / EXPORT, {**read_json(folder / EXPORT), "processor": processor.model_dump()})
+
+
+def describe_processor(processor: PictureProcessor) -> dict[str, Any]:
+    """The settings of theirs for a processor; a warning names what these cannot say."""
     height, width, channels = processor.shape
     sides = {"height": height, "width": width}
     number = next(each for each, name in INTERPOLATIONS.items() if name == processor.interpolation)
     settings: dict[str, Any] = {
-        "image_processor_type": kind,
         "do_resize": True,
         "size": sides,
         "resample": number,
@@ -34,21 +67,15 @@ def write_picture_settings(processor: PictureProcessor, folder: Path, *, kind: s
         "image_std": _each_channel(processor.std, channels),
         "do_convert_rgb": channels == 3,
     }
-    if processor.resize == "crop":
-        if height != width:
-            warnings.warn(
-                f"data.resize = 'crop' to {height} × {width} pixels cannot be written for transformers, which crops to "
-                "squares: crop pictures before it reads them",
-                stacklevel=2,
-            )
-        settings |= {"size": {"shortest_edge": max(height, width)}, "do_center_crop": True, "crop_size": sides}
-    if processor.resize == "pad":
+    if processor.resize == "pad" or (processor.resize == "crop" and height != width):
         warnings.warn(
-            "data.resize = 'pad' cannot be written for transformers, which will stretch pictures of another shape: "
-            "pad them before it reads them",
-            stacklevel=2,
+            f"data.resize = {processor.resize!r} to {height} × {width} pixels cannot be written for transformers, "
+            "which stretches pictures of another shape: change their shape before it reads them",
+            stacklevel=4,
         )
-    write_json(folder / FILES[0], settings)
+    elif processor.resize == "crop":
+        settings |= {"size": {"shortest_edge": height}, "do_center_crop": True, "crop_size": sides}
+    return settings
 
 
 def read_picture_settings(folder: Path, *, image: list[int], channels: int) -> PictureProcessor:

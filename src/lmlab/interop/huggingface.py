@@ -32,13 +32,12 @@ from lmlab.interop.hf_heads import (
     with_head,
     write_head_config,
 )
-from lmlab.interop.hf_pictures import read_picture_settings, write_picture_settings
 from lmlab.interop.hf_special_tokens import read_token_settings
 from lmlab.interop.hf_table import Adapted, Architecture, Family, Head
 from lmlab.interop.hf_tokenizer import find_role, read_tokenizer, recall_tokenizer, write_tokenizer
 from lmlab.interop.staging import EXPORT, staged
 from lmlab.models import find, load_class
-from lmlab.models.settings import ModelConfig, PictureModelConfig, TokenModelConfig
+from lmlab.models.settings import ModelConfig, TokenModelConfig
 from lmlab.runs.model_files import expected_tensors, load_frame, load_model, load_weights, read_heads, write_config
 from lmlab.runs.storage import (
     HEADS,
@@ -53,7 +52,6 @@ from lmlab.runs.storage import (
 from lmlab.runs.upgrade import upgrade_task
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import FILE, Frame
-from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.tokenizers.processors import FILE as PROCESSOR
 from lmlab.tokenizers.processors import load_processor
 
@@ -61,8 +59,6 @@ if TYPE_CHECKING:
     from lmlab.models.model import Model
 
 OURS, KEPT = EXPORT, "lmlab.safetensors"
-PADDING = 256
-"""Rows without a token that are usual: tables are padded to round numbers."""
 
 
 class Checkpoint(NamedTuple):
@@ -93,8 +89,8 @@ def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, o
             task = _import_tokens(folder, new, checkpoint, family, tokenizer, task)
         elif tokenizer is not None:
             raise ValueError(f"{folder} reads no text: leave out --tokenizer")
-        if family.image_processor:
-            _recall_processor(folder, checkpoint).save(new / PROCESSOR)
+        if family.files is not None:
+            family.files.read_processor(folder, checkpoint.config).save(new / PROCESSOR)
         if task is not None and checkpoint.learnt is not None:
             write_json(new / TASK, task)
             write_tensors(new / HEADS, checkpoint.learnt.tensors)
@@ -114,7 +110,7 @@ def _import_tokens(
     theirs = read_tokenizer(folder, family) if given is None else given
     tokenizer = recall_tokenizer(theirs, ours) if ours else theirs
     assert isinstance(checkpoint.config, TokenModelConfig)
-    check_fit(tokenizer, checkpoint.config.vocabulary, where=str(folder))
+    check_fit(tokenizer, checkpoint.config.vocabulary, unnamed=family.unnamed, where=str(folder))
     tokenizer.save(new / "tokenizer.json")
     if (frame := _frame_of(folder, ours, tokenizer, checkpoint)) is not None:
         frame.save(new)
@@ -126,22 +122,12 @@ def _import_tokens(
     return {**task, "frame": found, "window": getattr(checkpoint.config, "window", None)}
 
 
-def _recall_processor(folder: Path, checkpoint: Checkpoint) -> PictureProcessor:
-    """How pictures are read: as the run did that was exported, or as the folder says."""
-    config = checkpoint.config
-    assert isinstance(config, PictureModelConfig)
-    image, channels = config.image, config.channels
-    if known := _ours(folder).get("processor"):
-        found = PictureProcessor.from_settings(known, where=str(folder / OURS))
-        if found.shape == (*image, channels):
-            return found
-    return read_picture_settings(folder, image=image, channels=channels)
-
-
 def _frame_of(folder: Path, ours: Mapping[str, Any], tokenizer: Tokenizer, checkpoint: Checkpoint) -> Frame | None:
     """What stands around the texts of an imported model; None where the model's class says it."""
     if not ours:
         family, settings = family_of_kind(checkpoint.kind, checkpoint.config.model_dump()), read_token_settings(folder)
+        if family.files is not None:
+            return family.files.read_frame(folder, tokenizer, checkpoint.config)
         settings |= {} if family.boundary is None else {"bos_token": family.boundary}
         return import_frame(tokenizer, find(checkpoint.kind), checkpoint.config, settings)
     if "frame" not in ours:  # the boundary, as lmlab's own models read it
@@ -157,21 +143,23 @@ def export_run(run: Path, folder: Path, *, overwrite: bool = False) -> None:
     with staged(folder, overwrite=overwrite) as new:
         model, tokenizer = load_model(run)
         kind = read_json(run / "config.json")["kind"]
-        learnt = Learnt(upgrade_task(read_json(run / TASK)), read_heads(run)) if (run / TASK).is_file() else None
+        files = family_of_kind(kind, model.config.model_dump()).files
         processor = load_processor(run)
-        if tokenizer is None:
-            if not isinstance(processor, PictureProcessor):
-                raise ValueError(f"{run} has no tokenizer.json, so it cannot be written as a folder of transformers")
-            write_checkpoint(model, kind, None, new, learnt=learnt, processor=processor)
-            return
-        frame = load_frame(run, model, tokenizer)
-        if frame.backwards:
+        if files is not None and processor is None:
+            raise ValueError(f"{run} has no {PROCESSOR}, which says how its recordings or pictures are read")
+        if tokenizer is None and files is None:
+            raise ValueError(f"{run} has no tokenizer.json, so it cannot be written as a folder of transformers")
+        frame = None if tokenizer is None else load_frame(run, model, tokenizer)
+        if frame is not None and frame.backwards:
             raise ValueError(
                 f"{run} was trained on sources from their last token to the first, which transformers cannot express"
             )
-        kept = frame if (run / FILE).is_file() else None
-        write_checkpoint(model, kind, tokenizer, new, learnt=learnt, frame=kept, processor=processor)
-        export_chat(run, new, tokenizer)
+        learnt = Learnt(upgrade_task(read_json(run / TASK)), read_heads(run)) if (run / TASK).is_file() else None
+        write_checkpoint(model, kind, tokenizer, new, learnt=learnt, frame=frame if (run / FILE).is_file() else None)
+        if files is not None:
+            files.write(new, model.config, tokenizer, frame, processor)
+        if tokenizer is not None:
+            export_chat(run, new, tokenizer)
 
 
 def read_model(folder: Path) -> Model:
@@ -224,6 +212,7 @@ def _read_folder(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     theirs = family.unify(theirs)
     head = architecture if isinstance(architecture, Head) else None
     values = read_settings(family, theirs, where=where)
+    values |= {} if family.files is None else family.files.read_settings(folder, theirs)
     kind = family.kind
     build(load_class(kind).Config, values, where=where)
     table = family if head is None else with_head(family, head)
@@ -274,9 +263,8 @@ def write_checkpoint(
     *,
     learnt: Learnt | None = None,
     frame: Frame | None = None,
-    processor: PictureProcessor | None = None,
 ) -> None:
-    """Write a network, with its tokenizer and processor of pictures, into an empty folder for `transformers` to open.
+    """Write a network, with its tokenizer if it reads text, into an empty folder for `transformers` to open.
 
     `frame` is what a run keeps in its `frame.json`.
     """
@@ -293,7 +281,6 @@ def write_checkpoint(
         tensors = {name: state[name].detach().cpu() for name in names}
         remembered: dict[str, Any] = {"whole": whole} if not name and values != whole else {}
         remembered |= {} if frame is None else {"frame": asdict(frame)}
-        remembered |= {} if processor is None else {"processor": processor.model_dump()}
         export = Export(family, kind, values, tensors, model.window, remembered)
         (folder / name).mkdir(exist_ok=True)
         if head is not None and learnt is not None:
@@ -303,8 +290,6 @@ def write_checkpoint(
             if kept:
                 write_tensors(folder / KEPT, kept)
         _write_folder(export, tokenizer, folder / name)
-        if family.image_processor and processor is not None:
-            write_picture_settings(processor, folder / name, kind=family.image_processor)
 
 
 def _with_task(export: Export, head: Head, learnt: Learnt) -> tuple[Export, dict[str, Tensor]]:
@@ -355,7 +340,7 @@ def _write_tokens(
     return remembered | ({"tokenizer_options": options} if (options := tokenizer.options) else {})
 
 
-def check_fit(tokenizer: Tokenizer, rows: int, *, where: str) -> None:
+def check_fit(tokenizer: Tokenizer, rows: int, *, unnamed: int = 256, where: str) -> None:
     """A ValueError where a tokenizer has more tokens than a model; fewer are usual, many fewer are worth a warning."""
     if tokenizer.vocabulary > rows:
         message = f"the tokenizer of {where} has {tokenizer.vocabulary} tokens, but the model only {rows}"
@@ -366,7 +351,7 @@ def check_fit(tokenizer: Tokenizer, rows: int, *, where: str) -> None:
                 f"--tokenizer"
             )
         raise ValueError(f"{message}: it belongs to another model; give the right one with --tokenizer")
-    if rows - tokenizer.vocabulary > PADDING:
+    if rows - tokenizer.vocabulary > unnamed:
         warnings.warn(
             f"the model of {where} has {rows} tokens, but the tokenizer only {tokenizer.vocabulary}: "
             f"perhaps it belongs to another model",

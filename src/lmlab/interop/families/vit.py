@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmlab.config import build
+from lmlab.interop.hf_pictures import PictureSettings
 from lmlab.interop.hf_table import Architecture, Family, Head, Only, Setting, Weight, fused, linear
 from lmlab.interop.hf_transforms import Patches, Squeezed
 
@@ -69,7 +70,7 @@ VIT = Family(
     ),
     ignored=(r"vit\.pooler\.dense\.(weight|bias)", r"vit\.embeddings\.mask_token"),
     tokenized=False,
-    image_processor="ViTImageProcessor",
+    files=PictureSettings("ViTImageProcessor"),
     heads=(
         Head(
             "ViTForImageClassification",
