@@ -254,7 +254,7 @@ def model_config(recipe: Recipe, corpus: Corpus) -> Any:
             if recipe.model.get(name, value) != value:
                 whose = "the data's" if corpus.tokenizer is None else "the tokenizer's"
                 raise ValueError(f"model.{name} = {recipe.model[name]} is not {whose} {value}; omit it")
-        return build(cls.Config, {**recipe.model, **known}, where="model")
+        return build(cls.Config, {**cls.Config.usual(corpus), **recipe.model, **known}, where="model")
     free = cls.changeable(recipe.model)
     settings = {**known, **recipe.model, **{name: value for name, value in known.items() if name in free}}
     if "vocabulary" in known:
