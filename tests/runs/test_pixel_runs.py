@@ -123,12 +123,12 @@ def test_draw(
     assert lmlab_command(monkeypatch, "draw", path, "-o", tmp_path / "a.png", "-n", 9, "--scale", 3) == 0
     assert "9 samples at 6 × 6 pixels, 4 grey levels" in capsys.readouterr().out
     assert Image.open(tmp_path / "a.png").size == (3 * (8 * 8 + 2), 3 * (2 * 8 + 2))
-    words = ("--given", folder / "1.png", "--held-out", 2, "--rows", 2, "-n", 3)
+    words = ("--given", folder / "1.png", "--held-out", "--limit", 2, "--rows", 2, "-n", 3)
     assert lmlab_command(monkeypatch, "draw", path, "-o", tmp_path / "b.png", *words) == 0
     assert "3 pictures completed" in capsys.readouterr().out
     for words, message in (
         (("--rows", 2), "give --given PICTURE"),
-        (("--held-out", 1, "--rows", 9), "pictures have 6 rows"),
+        (("--held-out", "--rows", 9), "pictures have 6 rows"),
         (("--given", path / "config.json"), "is not a picture"),
         (("-o", tmp_path / "c.gif"), "ends with .png"),
     ):

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def draw(
     run: Run,
     given: Annotated[list[Path] | None, typer.Option(help="Picture to complete; repeatable.")] = None,
-    held_out: Annotated[int | None, typer.Option(min=1, help="Complete this number of held-out pictures.")] = None,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Complete pictures that were held out.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Number of held-out pictures.")] = 4,
     rows: Annotated[int | None, typer.Option(min=0, help="Rows of pixels to keep. (default: the upper half)")] = None,
     count: Annotated[
         int | None, typer.Option("-n", "--count", min=1, help="Number of samples, or completions of each. (16 or 6)")
@@ -44,7 +45,7 @@ def draw(
 
       lmlab draw runs/digits -o samples.png
 
-      lmlab draw runs/digits --held-out 4 -o completions.png
+      lmlab draw runs/digits --held-out -o completions.png
 
       lmlab draw runs/digits --given seven.png --rows 10 --count 8 --temperature 0.9 -o completed.png
 
@@ -61,12 +62,12 @@ def draw(
     check_outputs({"--output": output}, inputs=[run, *(given or [])], overwrite=overwrite)
     if output.suffix.lower() != ".png":
         raise ValueError(f"--output {output}: give a name that ends with .png")
-    if rows is not None and not given and held_out is None:
-        raise ValueError("--rows keeps rows of a picture: give --given PICTURE or --held-out N, too")
+    if rows is not None and not given and not held_out:
+        raise ValueError("--rows keeps rows of a picture: give --given PICTURE or --held-out, too")
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
     painter = load(run, device=choose_device(device)).painter
     painter.given_tokens(rows)
-    pictures = [*_read(given or []), *(_read_held_out(run, painter, held_out) if held_out else [])]
+    pictures = [*_read(given or []), *(_read_held_out(run, painter, limit) if held_out else [])]
     with progress_bar("drawing") as progress:
         if not pictures:
             drawn = painter.draw(count=count or 16, sampling=sampling, report=progress)

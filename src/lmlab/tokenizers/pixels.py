@@ -39,7 +39,7 @@ class Pixels(SequenceTokenizer):
     forms: ClassVar[str] = "pixels, pixels:16 (the number of grey levels or colours)"
     commands: ClassVar[tuple[str, ...]] = (
         "lmlab draw {run} -o samples.png",
-        "lmlab draw {run} --held-out 4 -o completions.png",
+        "lmlab draw {run} --held-out -o completions.png",
     )
 
     def __init__(

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.tokenizers.pictures import NEEDS_PILLOW, set_channels
-
 Pixels = NDArray[np.uint8]
 GAP = 2
 """Pixels between two pictures, before they are enlarged."""
@@ -37,5 +35,6 @@ def save_grid(rows: Sequence[Sequence[Pixels]], path: Path, *, scale: int | None
     try:
         from PIL import Image
     except ImportError:
-        raise ValueError(f"writing pictures {NEEDS_PILLOW}") from None
-    Image.fromarray(set_channels(join_grid(rows, scale=scale), 3)).save(path, format="PNG")
+        raise ValueError("writing pictures needs Pillow: pip install 'lmlab[vision]'") from None
+    grid = join_grid(rows, scale=scale)
+    Image.fromarray(grid if grid.shape[2] == 3 else grid[..., 0]).save(path, format="PNG")
