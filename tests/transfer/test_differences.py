@@ -180,7 +180,7 @@ def test_questions_about_one_paragraph_are_one_unit(tmp_path: Path) -> None:
 
 def test_contexts_are_the_units_of_a_squad_run(place: Path, tmp_path: Path) -> None:
     write_squad(tmp_path / "qa.json", count=60)
-    done = finetune(place / "bert", tmp_path / "qa.json", output=tmp_path / "qa", train=TRAIN, alone=True)
+    done = finetune(place / "bert", tmp_path / "qa.json", output=tmp_path / "qa", train=TRAIN, controls=False)
     lines = [json.loads(line) for line in (done.path / "predictions.jsonl").read_text().splitlines()]
     assert len({line["second"] for line in lines}) < len(lines)
     found = done.study.rows[0].values["exact_match"]
