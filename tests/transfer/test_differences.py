@@ -320,7 +320,7 @@ def test_a_missing_file_is_named(stars: Finetuned, tmp_path: Path) -> None:
 def test_a_command_knows_every_setting_of_the_examples() -> None:
     """Whoever adds one says what the option is that `format_command` writes, or why there is none."""
     written = {"examples", "valid", "test", "select", "task", "columns", "leaks", "drop_bad_labels"}
-    chosen_by_the_trial, without_option = {"take", "draw"}, {"kind", "split", "given"}
+    chosen_by_the_trial, without_option = {"max_examples", "sample_seed"}, {"kind", "split", "given"}
     assert set(ExamplesConfig.model_fields) == written | chosen_by_the_trial | without_option
 
 
