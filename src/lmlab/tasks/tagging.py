@@ -197,7 +197,7 @@ class Tagging(TextTask):
         return items
 
     def _split_to_fit(self, starts: Sequence[int], ends: Sequence[int]) -> Iterator[range]:
-        """Yield the words of each part of a sentence that fits into the window; word i has pieces starts[i] … ends[i]."""
+        """Yield the words of each part that fits into the window; word i has the pieces from starts[i] to ends[i]."""
         frame, first, words = self.frame, 0, len(starts)
         room = None if frame.window is None else frame.window - frame.overhead(frame.reads, "a")
         for word in range(words):
