@@ -19,7 +19,7 @@ from lmlab.metrics.statistics import Estimate, mean_interval
 from lmlab.models import LINEAGE
 from lmlab.runs import run
 from lmlab.tasks.task import Prediction
-from lmlab.transfer.planning import plan_finetuning, usual_epochs
+from lmlab.transfer.recipe import plan_finetuning, usual_epochs
 from lmlab.transfer.results import score_predictions
 from lmlab.transfer.task_data import TaskData, open_data
 from masked_pretraining import write_articles

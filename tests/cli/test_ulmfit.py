@@ -22,7 +22,7 @@ from lmlab.tasks.long_texts import LEARNT, read_in_segments
 from lmlab.tasks.predicting import Ensemble, average
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import finetune
-from lmlab.transfer.planning import plan_finetuning
+from lmlab.transfer.recipe import plan_finetuning
 from lmlab.transfer.task_data import open_data
 from lmlab.transfer.trials import Trial, plan_trial, run_trials
 from lmlab.transfer.ulmfit import plan_tuning, tune

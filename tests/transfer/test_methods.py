@@ -22,7 +22,7 @@ from lmlab.runs.storage import read_tensors
 from lmlab.tasks import load_task
 from lmlab.tasks.heads import Classifier
 from lmlab.transfer.finetune import finetune, finetune_trial
-from lmlab.transfer.planning import plan_finetuning
+from lmlab.transfer.recipe import plan_finetuning
 from lmlab.transfer.results import Interval, Result, rows_of
 from lmlab.transfer.study import run_study
 from lmlab.transfer.study_plans import SHARED_TRAIN, plan_comparison, plan_controls

@@ -26,7 +26,7 @@ from lmlab.runs.run_files import (
 )
 from lmlab.training.budget import check_epochs
 from lmlab.transfer.from_scratch import format_coverage, is_architecture
-from lmlab.transfer.planning import check_method, metrics_of, read_origin
+from lmlab.transfer.recipe import check_method, metrics_of, read_origin
 from lmlab.transfer.results import Result
 from lmlab.transfer.study import (
     SCORES,

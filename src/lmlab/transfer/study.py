@@ -21,7 +21,7 @@ from lmlab.runs.upgrade import upgrade_result
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.commands import format_command
 from lmlab.transfer.differences import Difference, compare_results
-from lmlab.transfer.planning import metrics_of
+from lmlab.transfer.recipe import metrics_of
 from lmlab.transfer.results import Result, Row, rows_of, score_predictions
 from lmlab.transfer.study_settings import Kind, check_same_study, keeping_settings
 from lmlab.transfer.task_data import TaskData

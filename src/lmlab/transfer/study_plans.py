@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lmlab.transfer.from_scratch import is_architecture
-from lmlab.transfer.planning import check_method, read_origin, usual_epochs
+from lmlab.transfer.recipe import check_method, read_origin, usual_epochs
 from lmlab.transfer.task_data import TaskData
 from lmlab.transfer.trials import Trial
 

@@ -22,7 +22,7 @@ from lmlab.tasks import load_task
 from lmlab.tasks.task import Task
 from lmlab.tokenizers import Tokenizer
 from lmlab.transfer.from_scratch import is_architecture
-from lmlab.transfer.planning import read_origin
+from lmlab.transfer.recipe import read_origin
 
 
 @dataclass(frozen=True, kw_only=True)

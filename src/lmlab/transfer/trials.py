@@ -24,7 +24,7 @@ from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import TrainConfig
 from lmlab.transfer.from_scratch import CacheFile, is_architecture, plan_from_scratch
-from lmlab.transfer.planning import find_changes, plan_finetuning, read_origin
+from lmlab.transfer.recipe import find_changes, plan_finetuning, read_origin
 from lmlab.transfer.results import Result, read_result, score_predictions
 from lmlab.transfer.task_data import TaskData
 from lmlab.transfer.ulmfit import ENDING, language_model_folder, plan_tuning, tune
