@@ -169,7 +169,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def learn(place: Path, output: Path, **changes: Any) -> Any:
-    options = {"alone": True, "train": TRAIN, "model": MODEL, **changes}
+    options = {"controls": False, "train": TRAIN, "model": MODEL, **changes}
     return finetune("tagger", place / "names.conll", output=output, **options)
 
 
