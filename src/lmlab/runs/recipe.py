@@ -14,6 +14,7 @@ from lmlab.data.config import AnyData
 from lmlab.models import ARCHITECTURES, System, find, load_class, outline
 from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, listed_ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
+from lmlab.runs.run_files import OtherSettingsError
 from lmlab.runs.storage import digest_weights, read_json, write_json
 from lmlab.runs.upgrade import upgrade, upgrade_saved, upgrade_train
 from lmlab.tokenizers.processors import has_fixed_length, is_processor
@@ -279,10 +280,7 @@ def _differing(group: str, before: Any, after: Any) -> list[str]:
 def check_same_settings(path: Path, recipe: Recipe) -> None:
     """Raise a ValueError if a run was begun with other settings than those of a recipe."""
     if changed := find_changes(read_record(path), recipe):
-        raise ValueError(
-            f"{path} holds a run with other settings ({', '.join(changed)}): go on with it as it is "
-            f"(--resume {path}), replace it with --overwrite, or choose another -o"
-        )
+        raise OtherSettingsError(path, changed)
 
 
 def check_fixed_settings(path: Path, record: Record, recipe: Recipe) -> None:
