@@ -23,10 +23,10 @@ from lmlab.models.defaults.vision import VISION
 _FAMILIES = (
     NGRAM_AND_FEEDFORWARD,
     RECURRENT_NETWORKS,
-    CAPTIONING,
     DECODERS,
     ENCODERS,
     ENCODER_DECODERS,
+    CAPTIONING,
     VISION,
     SPEECH,
 )
