@@ -85,8 +85,8 @@ def fill_blanks(model: Model, tokens: Tensor, *, blanks: int) -> None:
     filler = require(model, FillsMasks)
     assert isinstance(filler, Filler)
     if isinstance(filler, FillsInOrder):  # its output layer saves nothing more
-        places = torch.arange(blanks, device=tokens.device).expand(len(tokens), -1)
-        filler.read(tokens=tokens, at=places)
+        positions = torch.arange(blanks, device=tokens.device).expand(len(tokens), -1)
+        filler.read(tokens=tokens, at=positions)
         return
     cast(Any, filler.head)(filler.read(tokens=tokens)[:, :blanks])
     if (detector := ability(model, Detects)) is not None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.loaders.rows import Rows
-from lmlab.layers.padding import flat_places
+from lmlab.layers.padding import flat_positions
 from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import Detects, FillsMasks, State, require
 from lmlab.models.flops import PASSES
@@ -64,14 +64,14 @@ class Replaced(Blanks):
 
     def batch(self, raw: Rows, generator: np.random.Generator) -> Batch:
         blanks, draws = self._corrupt(raw, generator, mask_share=self.config.mask_share, random_share=0.0)
-        sample = np.take_along_axis(draws.sample, blanks.places, axis=1)
+        sample = np.take_along_axis(draws.sample, blanks.positions, axis=1)
         batch = make_batch(raw, blanks, sample=sample.astype(np.float32))
         return batch._replace(counts={**batch.counts, "detection": batch.units["tokens"]})
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """Both losses; accuracies, and how many tokens were original, are watched in evaluation only."""
         generator, detector = require(model, FillsMasks), require(model, Detects)
-        chosen, targets = blanks_of(batch, generator.read(**batch.inputs, at=batch.labels["places"]))
+        chosen, targets = blanks_of(batch, generator.read(**batch.inputs, at=batch.labels["positions"]))
         scores = generator.logits(chosen).float()
         sums = {"blanks": F.cross_entropy(scores, targets, reduction="sum")}
 
@@ -99,9 +99,9 @@ class Replaced(Blanks):
         drawn = sample_tokens(scores, batch.labels["sample"].flatten()[kept])
         shape = batch.inputs["tokens"].shape
         tokens = batch.inputs["tokens"].flatten()
-        places = flat_places(batch.labels["places"], shape[1])[kept]
-        filled = tokens.index_copy(0, places, drawn)
-        replaced = torch.zeros_like(tokens, dtype=torch.bool).index_copy(0, places, drawn != targets)
+        positions = flat_positions(batch.labels["positions"], shape[1])[kept]
+        filled = tokens.index_copy(0, positions, drawn)
+        replaced = torch.zeros_like(tokens, dtype=torch.bool).index_copy(0, positions, drawn != targets)
         return filled.view(shape), replaced.view(shape)
 
     def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:

@@ -123,7 +123,7 @@ class MaskedTokens(TextTrack):
             "filled": records[0]["filled"],
         }
 
-    def verdict(self, entry: Entry) -> str:
+    def conclusion(self, entry: Entry) -> str:
         return f"It predicts {entry['masked_accuracy']:.0%} of the masked tokens correctly."
 
     def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
@@ -229,7 +229,7 @@ def _batches(texts: list[str], model: LanguageModel, filler: FillsMasks) -> Iter
         inputs = collate(rows)
         wanted = torch.full_like(inputs["tokens"], -1)
         for number, (row, (_, targets)) in enumerate(zip(rows, group, strict=True)):
-            wanted[number, list(row.inputs["tokens"].places("a").values())] = torch.from_numpy(targets)
+            wanted[number, list(row.inputs["tokens"].positions("a").values())] = torch.from_numpy(targets)
         yield inputs, wanted
 
 

@@ -63,7 +63,7 @@ export default {
       table(
         `${run.run}: the dots`,
         ["sense", "sentence", "x", "y"],
-        run.analysis.figures[0].dots.map(dot => [dot.group, dot.told, dot.x, dot.y]),
+        run.analysis.figures[0].dots.map(dot => [dot.group, dot.label, dot.x, dot.y]),
       ),
     ]),
   }),
