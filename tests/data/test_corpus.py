@@ -191,7 +191,7 @@ def test_every_choice_has_its_own_place(text: Path, cache: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["train.tokens", "train.documents", "valid.txt", "test.positions", "index.json", "tokenizer.json"]
+    "name", ["train.tokens", "train.documents", "valid.txt", "test.places", "index.json", "tokenizer.json"]
 )
 @pytest.mark.parametrize("harm", ["cut", "missing"])
 def test_a_damaged_cache_is_made_again(text: Path, cache: Path, name: str, harm: str) -> None:
