@@ -95,8 +95,8 @@ def test_several_blanks_show_both_scores(runs: Path) -> None:
     assert [each["independent"] for each in values["fillings"]] == pytest.approx(
         [each.independent for each in expected.fillings]
     )
-    assert len(values["blanks"]) == 2
-    assert len(values["blanks"][0]) == 4
+    assert len(values["candidates"]) == 2
+    assert len(values["candidates"][0]) == 4
     sure = json.loads(printed("fill", runs / "bert", text, "--jointly", "--order", "confident", "--json"))
     best = lmlab.load(runs / "bert").fill(text, jointly=True, order="confident").fillings[0]
     assert sure["fillings"][0]["text"] == best.text
@@ -116,13 +116,13 @@ def test_many_blanks_stay_readable(runs: Path) -> None:
     text = "the " + "[MASK] " * 60
     result = lmlab_("fill", folder, text, "--top", 3, env={"COLUMNS": "100"})
     assert result.exit_code == 0, result.exception
-    best = lmlab.load(folder).fill(text, top=3).blanks
+    best = lmlab.load(folder).fill(text, top=3).candidates
     rows = [line for line in result.stdout.splitlines() if "%" in line]
     for number, row in enumerate(rows[:20], start=1):
         assert row.strip("│ ").startswith(str(number))
         assert all(candidate.token in row for candidate in best[number - 1])
     assert "… and 40 more blanks" in result.stdout
-    assert len(json.loads(printed("fill", folder, text, "--json"))["blanks"]) == 60
+    assert len(json.loads(printed("fill", folder, text, "--json"))["candidates"]) == 60
 
 
 def test_the_text_may_come_through_a_pipe(runs: Path) -> None:

@@ -265,11 +265,11 @@ def test_whether_differences_were_tested_depends_on_the_number_of_units() -> Non
 
 
 def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
-    masked = ranked(["ab", "ac", "bc"], predicts="blanks", masked_accuracy=0.314)
+    masked = ranked(["ab", "ac", "bc"], predicts="masks", masked_accuracy=0.314)
     assert headline(masked) == "a predicts masked tokens best: 2.000 bits per byte of pseudo-log-likelihood."
     assert "31% of the masked tokens correctly" in conclusion(masked)
     assert "would compress" not in conclusion(masked)
-    tied = ranked(["ac", "bc"], predicts="blanks", masked_accuracy=0.1)
+    tied = ranked(["ac", "bc"], predicts="masks", masked_accuracy=0.1)
     assert headline(tied) == (
         "a has the best score in predicting masked tokens, not significantly better than b: 2.000 bits per byte of "
         "pseudo-log-likelihood."
@@ -279,8 +279,7 @@ def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
         "alone, it is not best"
     )
     assert (
-        headline(Ranking(TRACKS["blanks"], [], [], [], Units("documents", 0)))
-        == "No model could be trained and scored."
+        headline(Ranking(TRACKS["masks"], [], [], [], Units("documents", 0))) == "No model could be trained and scored."
     )
 
 

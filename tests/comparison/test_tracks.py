@@ -77,7 +77,7 @@ def test_a_toy_track_is_written_read_and_shown(done: Published) -> None:
     found = results(done.board["conditions"], record("vermeer", named(40)))
     board = make_board(found)
     assert [entry["name"] for entry in board["colours"]] == ["vermeer", "monet"]
-    assert board["entries"] == board["blanks"] == []
+    assert board["entries"] == board["masked"] == []
     assert "Colours are no text." in board["colours_ranking"]["why"]
     (ranking,) = read_rankings(board)
     assert ranking.track is TRACK

@@ -270,7 +270,7 @@ def test_a_row_of_special_tokens_has_no_blanks(pieces_of: Tokenizer) -> None:
     assert batch.labels["targets"][1].ne(IGNORE).sum() == 1
     model = Bert(BertConfig(vocabulary=pieces_of.vocabulary, width=16, heads=2, layers=1, window=20))
     loss = loss_of(objective, model, batch)
-    assert batch.counts == {"blanks": 1}
+    assert batch.counts == {"masked": 1}
     assert torch.isfinite(mean_of(objective, batch, loss))
 
 
@@ -385,7 +385,7 @@ def test_the_loss_is_that_of_bert_for_pre_training(
         assert mean_of(objective, batch, loss).item() == pytest.approx(theirs.loss.item(), rel=1e-5)
         right = (theirs.prediction_logits.argmax(-1) == labels).sum()
         assert loss.watched["accuracy"].sum() == right
-        assert loss.watched["accuracy"].numel() == (labels != IGNORE).sum() == batch.counts["blanks"]
+        assert loss.watched["accuracy"].numel() == (labels != IGNORE).sum() == batch.counts["masked"]
         assert (
             loss.watched["pair_accuracy"].sum()
             == (theirs.seq_relationship_logits.argmax(-1) == batch.labels["pair"]).sum()
@@ -418,7 +418,7 @@ def test_loss_and_gradient_of_our_bert_by_hand(pieces_of: Tokenizer, data: TextS
         if parameter.grad is not None:
             assert torch.allclose(ours[name], parameter.grad, atol=1e-6), name
     assert "accuracy" not in loss.watched, "the scores are computed once in training"
-    assert batch.counts["blanks"] == batch.labels["targets"].numel()
+    assert batch.counts["masked"] == batch.labels["targets"].numel()
 
 
 def test_flops_are_those_of_the_encoder_and_of_the_head_at_blanks(pieces_of: Tokenizer, data: TextSplit) -> None:

@@ -49,7 +49,7 @@ def test_the_last_part_of_a_random_order_is_predicted(tokenizer: Tokenizer, pred
     assert torch.equal(targets, raw.gather(1, places))
     expected = torch.arange(1, 48 // predicted + 1).expand(40, -1)
     assert torch.equal(order.gather(1, places).sort(1).values, expected)
-    assert int((order > 0).sum()) == places.numel() == batch.counts["blanks"]
+    assert int((order > 0).sum()) == places.numel() == batch.counts["masked"]
     assert len({tuple(row) for row in order.gather(1, places).tolist()}) > 30  # each row has its own
     again = task.batch(raw, np.random.default_rng(0))
     assert torch.equal(again.inputs["order"], order)
@@ -61,7 +61,7 @@ def test_special_tokens_are_given_and_documents_are_segments(tokenizer: Tokenize
     raw[0, 1:] = tokenizer.boundary  # one token is left, which cannot fill two places
     batch = task.batch(raw, np.random.default_rng(1))
     assert batch.labels["targets"][0].tolist().count(IGNORE) == 1
-    assert batch.counts["blanks"] == 5
+    assert batch.counts["masked"] == 5
     assert not batch.inputs["order"][raw[:, :-1] == tokenizer.boundary].any()
     assert batch.inputs["segments"][1].tolist() == [0] * 4 + [1] * 8
     assert batch.inputs["segments"][2].tolist() == [0] * 12
@@ -99,7 +99,7 @@ def test_a_model_with_a_memory_reads_streams_and_learns(tokenizer: Tokenizer) ->
     with torch.no_grad():
         hidden = filler.read_in_order(**second.inputs, at=second.labels["positions"], state=carried)[0]
         nats = filler.nll(hidden.flatten(0, 1), second.labels["targets"].flatten()).sum()
-    torch.testing.assert_close(found.sums["blanks"], nats)
+    torch.testing.assert_close(found.sums["masked"], nats)
     fresh = mean_of(task, second, loss_of(task, model, second))
     assert abs(float(fresh.detach() - mean_of(task, second, found).detach())) > 1e-6  # the memory matters
     assert task.loader(split, batch=4, window=24, seed=0, streams=False).restarts(1)

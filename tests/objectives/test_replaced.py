@@ -149,7 +149,7 @@ def test_the_loss_is_that_of_the_two_electras(tokenizer: Tokenizer, data: TextSp
         discriminator = model.discriminator(filled, attention_mask=mask, labels=replaced.long())
 
     real = torch.ones_like(replaced) if mask is None else mask.bool()
-    assert loss.sums["blanks"] / batch.counts["blanks"] == pytest.approx(generator.loss.item(), rel=1e-4)
+    assert loss.sums["masked"] / batch.counts["masked"] == pytest.approx(generator.loss.item(), rel=1e-4)
     assert batch.counts["detection"] == real.sum()
     detection = loss.sums["detection"] / batch.counts["detection"]
     assert detection.item() == pytest.approx(discriminator.loss.item(), rel=1e-4)
@@ -186,7 +186,7 @@ def test_no_gradient_of_detection_reaches_the_generator(
     assert own
     assert all(p.grad is None for p in electra.generator.blocks.parameters())
     assert all(p.grad is None for p in electra.generator.output.transform.parameters())
-    loss.sums["blanks"].backward()
+    loss.sums["masked"].backward()
     assert all(p.grad is not None for p in electra.generator.blocks.parameters())
     assert not loss.watched, "nothing is measured in training"
 

@@ -56,14 +56,22 @@ def _written(ranking: Ranking, conditions: dict[str, Any]) -> Board:
 
 
 def read_entries(board: Board) -> list[Entry]:
-    """The entries of all tracks."""
+    """Return the entries of all tracks."""
+    board = _with_new_keys(board)
     return [entry for track in TRACKS.values() for entry in board.get(track.key or "entries", [])]
 
 
 def read_rankings(board: Board) -> list[Ranking]:
     """The rankings of a board that hold any system, in the order of the tracks, unless all systems of one failed."""
+    board = _with_new_keys(board)
     rankings = [_read(track, board) for track in TRACKS.values() if (track.key or "entries") in board]
     return sorted((each for each in rankings if each.entries or each.apart), key=lambda each: not each.ranked)
+
+
+def _with_new_keys(board: Board) -> Board:
+    """Return a board with the present keys; until version 0.6 the key of masked models was `blanks`."""
+    renamed = {"blanks": "masked", "blanks_ranking": "masked_ranking"}
+    return {renamed.get(key, key): value for key, value in board.items()}
 
 
 def _read(track: Track, board: Board) -> Ranking:

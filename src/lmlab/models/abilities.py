@@ -296,7 +296,7 @@ class Ability(NamedTuple):
 KINDS: dict[str, type] = {
     "next token": PredictsNext,
     "both directions": PredictsBothWays,
-    "blanks": FillsMasks,
+    "masks": FillsMasks,
     "any order": FillsInOrder,
     "transcripts": Transcribes,
     "target text": WritesTarget,

@@ -81,9 +81,9 @@ def corrupt(
     wanted = np.minimum(wanted, allowed.sum(axis=1))
 
     positions = np.sort(np.where(np.arange(most) < wanted[:, None], ranked, window), axis=1)
-    blank = positions < window
-    positions[~blank] = 0
-    targets = np.where(blank, np.take_along_axis(tokens, positions, axis=1), IGNORE)
+    is_masked = positions < window
+    positions[~is_masked] = 0
+    targets = np.where(is_masked, np.take_along_axis(tokens, positions, axis=1), IGNORE)
 
     fate = np.take_along_axis(draws.fate, numbers, axis=1) if unit == "span" else draws.fate
     fate = np.take_along_axis(fate, positions, axis=1)
@@ -92,7 +92,7 @@ def corrupt(
     put = np.where(fate < mask_share, mask, np.where(fate < mask_share + random_share, drawn, targets))
     corrupted = tokens.copy()
     row = np.broadcast_to(np.arange(len(tokens))[:, None], positions.shape)
-    corrupted[row[blank], positions[blank]] = put[blank]
+    corrupted[row[is_masked], positions[is_masked]] = put[is_masked]
     return Corrupted(corrupted, positions, targets)
 
 

@@ -28,7 +28,7 @@ from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsInOrder, State, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
-from lmlab.objectives.masked import Blanks, blanks_of, is_right
+from lmlab.objectives.masked import Blanks, at_masks, is_right
 from lmlab.objectives.masking import count_chosen, number_units
 from lmlab.objectives.objective import IGNORE, Batch, Loss
 from lmlab.tokenizers import Tokenizer
@@ -66,7 +66,7 @@ class Permutation(Blanks):
 
     Config: ClassVar[type[Config]] = PermutationConfig
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"accuracy": accuracy}
-    loss_weights: ClassVar[Mapping[str, float]] = {"blanks": 1.0}
+    loss_weights: ClassVar[Mapping[str, float]] = {"masked": 1.0}
     config: PermutationConfig  # type: ignore[assignment]
 
     def __init__(self, config: PermutationConfig, tokenizer: Tokenizer, frame: Frame) -> None:
@@ -120,7 +120,7 @@ class Permutation(Blanks):
         return Batch(
             {name: torch.from_numpy(value) for name, value in inputs.items()},
             {name: torch.from_numpy(value) for name, value in labels.items()},
-            {"blanks": len(kept)},
+            {"masked": len(kept)},
             {"tokens": tokens.size},
         )
 
@@ -128,9 +128,9 @@ class Permutation(Blanks):
         """The surprisal of the predicted tokens; the state is the memory of the text before."""
         filler = require(model, FillsInOrder)
         hidden, state = filler.read_in_order(**batch.inputs, at=batch.labels["positions"], state=state)
-        chosen, targets = blanks_of(batch, hidden)
+        chosen, targets = at_masks(batch, hidden)
         watched = {} if model.training else {"accuracy": is_right(filler.logits(chosen), targets)}
-        return Loss({"blanks": filler.total_nll(chosen, targets)}, state, watched)
+        return Loss({"masked": filler.total_nll(chosen, targets)}, state, watched)
 
     def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         """Those of both streams, and those of the output layer at the predicted tokens."""
@@ -153,9 +153,9 @@ def choose(
     ranked = np.argsort(np.where(allowed, key, np.inf), axis=1, kind="stable")[:, :most]
     there = np.arange(most) < allowed.sum(axis=1)[:, None]
     positions = np.sort(np.where(there, ranked, window), axis=1)
-    blank = positions < window
-    positions[~blank] = 0
-    return positions, np.where(blank, np.take_along_axis(tokens, positions, axis=1), IGNORE)
+    is_masked = positions < window
+    positions[~is_masked] = 0
+    return positions, np.where(is_masked, np.take_along_axis(tokens, positions, axis=1), IGNORE)
 
 
 def draw_spans(

@@ -196,7 +196,7 @@ def clear_comparison(path: Path, *, new: Iterable[str]) -> None:
     runs += [entry for entry in _named(path / SWEEP, rf"{named}-rate.*") if entry.is_dir() and is_trial(entry)]
     files = [path / name for name in BOARD]
     files += _named(path / "scores", rf"({named}|{added})\.json")
-    files += _named(path / "plots", r"((blanks|both_directions)-)?(cost|curve)-\w+\.(svg|png)")
+    files += _named(path / "plots", r"((masked|blanks|both_directions)-)?(cost|curve)-\w+\.(svg|png)")
     for run in runs:
         _remove_run(run)
     for file in files:
