@@ -96,6 +96,7 @@ PICTURES: dict[str, dict[str, Any]] = {
     "clip": {"model": {"kind": "clip"}, "data": "captions"},
     "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
     "captioner": {"model": {"kind": "captioner", "convolutions": [8, 16]}, "data": "captions"},
+    "vqa": {"model": {"kind": "vqa", "convolutions": [8, 16]}, "data": "questions"},
 }
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"model": {"kind": name}} for name in systems_that_read("text")},
@@ -126,9 +127,9 @@ def learn(case: dict[str, Any], files: dict[str, str], path: Path, *, steps: int
     data: dict[str, Any] = {"text": files["en"], "documents": "blank"}
     if case.get("data") == "pairs" or kind in TRANSLATORS:
         data = {"source": files["en_lines"], "target": files["de_lines"]}
-    elif case.get("data") == "captions":
+    elif case.get("data") in ("captions", "questions"):
         pytest.importorskip("PIL.Image")
-        data = {"captions": files["captions"]}
+        data = {"captions": files[case["data"]]}
     elif kind in SEVERAL_LANGUAGES:
         data["text"] = [f"{language}={files[language]}" for language in ("en", "de")]
     recipe = make_recipe(
