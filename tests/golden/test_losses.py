@@ -45,6 +45,7 @@ NOT_METRICS = {
     "step",
     "tokens",
     "pairs",
+    "examples",
     "images",
     "flops",
     "cost",

@@ -22,7 +22,7 @@ from lmlab.runs.storage import read_tensors
 COLOURS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200)}
 SETTINGS: dict[str, Any] = {
     **{"model.convolutions": [8, 16], "model.width": 16, "model.hidden": 32},
-    **{"train.batch": 16, "train.rate": 5e-3, "train.warmup": 5},
+    **{"train.batch": 32, "train.rate": 5e-3, "train.warmup": 5},
 }
 CLIP = {
     **{"model.width": 16, "model.heads": 2, "model.layers": 1, "model.text_width": 16, "model.text_heads": 2},
@@ -53,7 +53,7 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trained(questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run"
-    lmlab.train("vqa", questions, output=path, budget="150steps", settings=SETTINGS)
+    lmlab.train("vqa", questions, output=path, budget="250steps", settings=SETTINGS)
     return path
 
 
