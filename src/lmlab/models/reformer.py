@@ -270,9 +270,9 @@ class Reformer(NextTokenModel):
         )
         shape = (batch_size, config.heads, self.hashes)
         hashed, room = config.kinds.count("lsh"), cache.layers[0].shape[3]
-        places = torch.zeros(hashed, *shape, room, dtype=torch.long, device=self.device)
+        positions = torch.zeros(hashed, *shape, room, dtype=torch.long, device=self.device)
         counts = torch.zeros(hashed, *shape, math.prod(config.factors) + 1, dtype=torch.long, device=self.device)
-        return HashedCache(cache, places.unbind(), counts.unbind())
+        return HashedCache(cache, positions.unbind(), counts.unbind())
 
     def forward(
         self,
@@ -314,13 +314,13 @@ class Reformer(NextTokenModel):
         """The state after `more` tokens, and what each layer needs to write them."""
         cache, slots = state.cache.advance(more, window=self.config.window)
         room = cache.layers[0].shape[3]
-        places = tuple(with_room(each, room) for each in state.places)
-        hashed = iter(zip(places, state.counts, strict=True))
+        positions = tuple(with_room(each, room) for each in state.positions)
+        hashed = iter(zip(positions, state.counts, strict=True))
         bucket_slots: list[Slot | BucketSlot | None] = [
             BucketSlot(slot, *next(hashed)) if kind == "lsh" else slot
             for kind, slot in zip(self.config.kinds, slots, strict=True)
         ]
-        return HashedCache(cache, places, state.counts), bucket_slots
+        return HashedCache(cache, positions, state.counts), bucket_slots
 
     def _read_by_length(self, tokens: Tensor, lengths: Tensor) -> Output:
         """Rows of equal length together, without padding, which would change where chunks begin."""

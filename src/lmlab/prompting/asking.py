@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from lmlab.data.readers.examples import Example
+from lmlab.data.readers.labelled.labels import check_known
 from lmlab.decoding.scorer import ChainRule
 from lmlab.language_model import LanguageModel
 from lmlab.messages import ArgumentError
@@ -22,6 +24,7 @@ from lmlab.progress import ReportProgress
 from lmlab.prompting.fitting import Fitting, fit_prompts
 from lmlab.prompting.items import Item, Items
 from lmlab.prompting.templates import NORMALISATIONS, Template
+from lmlab.tasks.predicting import answers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,3 +242,27 @@ def _majority(template: Template, asked: Sequence[Item], pool: Sequence[Item]) -
 def _contexts(asked: Sequence[Item]) -> Sequence[Hashable] | None:
     """The context of each question, if several questions are about the same one; None if each has its own."""
     return shared_groups([item.fields["b"] or number for number, item in enumerate(asked)])
+
+
+class Finetuned(NamedTuple):
+    """The score of a fine-tuned run, and the examples that it was tested on."""
+
+    score: Estimate
+    examples: list[Example]
+
+
+def score_finetuned(lm: LanguageModel, items: Items, *, most: int | None = None, seed: int = 0) -> Finetuned:
+    """The main metric of a fine-tuned run on the items that `ask` uses with the same `most` and `seed`."""
+    asked = list(items.asked)
+    if most is not None and most < len(asked):
+        asked = random.Random(seed).sample(asked, most)
+    examples = [item.example for item in asked if item.example is not None]
+    if len(examples) < len(asked):
+        raise ValueError("finetuned: these items were made from text; a fine-tuned run needs labelled examples")
+    predictor = lm.predictor
+    if predictor.task.config.labels:
+        check_known(examples, predictor.task.config.labels, split="these items")
+    predicted, true = answers(predictor.predict(examples), examples)
+    metrics = predictor.task.metrics
+    metric = Accuracy() if predictor.task.name == "classification" else next(iter(metrics.values()))
+    return Finetuned(estimate(metric, predicted, true), examples)

@@ -17,6 +17,7 @@ from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.runs.run_files import OtherSettingsError
 from lmlab.runs.storage import digest_weights, read_json, write_json
 from lmlab.runs.upgrade import upgrade, upgrade_saved, upgrade_train
+from lmlab.tokenizers.processors import has_fixed_length, is_processor
 from lmlab.tokenizers.training import is_path
 from lmlab.training.settings import FIXED, TrainConfig
 
@@ -34,7 +35,8 @@ class TokenizerConfig(Config):
 
     spec: str | None = Field(
         "bpe:4096",
-        description="characters, bytes, words[:N], spelled[:N], bpe:N, wordpiece:N, unigram:N, a file; none: no text",
+        description="characters, bytes, words[:N], spelled[:N], bpe:N, wordpiece:N, unigram:N, a file; "
+        "events, grid[:VOICES] for music, pixels[:LEVELS] for pictures; none: no tokens",
     )
     source: str | None = Field(
         None, description="tokenizer of the source side, for translation; none: one vocabulary for both sides"
@@ -93,6 +95,10 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
             f"{kind} is no language model: it learns a task from labelled examples (lmlab finetune {kind} DATA -o RUN)"
         )
     tokenizer = build(TokenizerConfig, {**usual, **values.get("tokenizer", {})}, where="tokenizer")
+    if is_processor(tokenizer.spec) and system.tokenizer is None:
+        raise ValueError(f"{kind} reads {data.what}, not tokens: leave the tokenizer {tokenizer.spec} out")
+    if has_fixed_length(tokenizer.spec) and origin is None:
+        preset.pop("window", None)  # one item, whose length only the data know: see Config.usual
     if tokenizer.source is not None and not data.parallel:
         whose = f"{origin} has a vocabulary of its own for the source" if origin else "tokenizer.source was given"
         raise ValueError(f"{whose}, which only pairs have: give --source and --target (or --pairs)")

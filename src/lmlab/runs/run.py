@@ -24,7 +24,7 @@ from lmlab.runs.held_out import as_path, reopen_corpus
 from lmlab.runs.jobs import Callbacks, Job, Plan, Reporter, Silent, Training
 from lmlab.runs.model_files import write_config
 from lmlab.runs.recipe import Recipe, Record, check_fixed_settings, check_same_settings, read_record, write_recipe
-from lmlab.runs.run_files import check_not_read, check_place, clear, hold, remove_begun
+from lmlab.runs.run_files import check_not_read, check_output_folder, clear, hold, remove_begun
 from lmlab.runs.storage import (
     MANIFEST,
     TASK,
@@ -102,7 +102,7 @@ def start(
     path = as_path(path)
     if world.writes:
         check_not_read(path, recipe.inputs())
-        check_place(path, overwrite=overwrite, go_on=f"--resume {path}")
+        check_output_folder(path, overwrite=overwrite, go_on=f"--resume {path}")
     reporter = reporter or Silent()
     recipe = recipe.model_copy(update={"data": recipe.data.absolute()})
     corpus = world.first(
@@ -159,7 +159,7 @@ def check_same(recipe: Recipe, path: Path, *, unfinished: bool = False) -> None:
     counted = (path / "progress.json").is_file()  # as n-grams have it, which are not saved on the way
     last = read_progress(path) if counted else read_folder(path / "last", read_progress)
     if not unfinished and not (last or {}).get("ended"):
-        check_place(path, overwrite=False, go_on=f"--resume {path}")
+        check_output_folder(path, overwrite=False, go_on=f"--resume {path}")
 
 
 def resume(
@@ -256,7 +256,7 @@ def model_config(recipe: Recipe, corpus: Corpus) -> Any:
             if recipe.model.get(name, value) != value:
                 whose = "the data's" if corpus.tokenizer is None else "the tokenizer's"
                 raise ValueError(f"model.{name} = {recipe.model[name]} is not {whose} {value}; omit it")
-        return build(cls.Config, {**recipe.model, **known}, where="model")
+        return build(cls.Config, {**cls.Config.usual(corpus), **recipe.model, **known}, where="model")
     free = cls.changeable(recipe.model)
     settings = {**known, **recipe.model, **{name: value for name, value in known.items() if name in free}}
     if "vocabulary" in known:
