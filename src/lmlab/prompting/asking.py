@@ -75,7 +75,6 @@ def ask(
     At most `most` items are used, sampled with the seed. Each item has its own examples, sampled with the seed; those
     for fewer shots are the last of those for more. An example with the content of the item is never shown before it.
     """
-    writer = lm.writer
     asked = list(items.asked)
     if most is not None and most < len(asked):
         asked = random.Random(seed).sample(asked, most)
@@ -102,11 +101,12 @@ def ask(
         ]
         fitting = fit_prompts(lm, template, asked, parts)
         prompts = [template.separator.join(each) for each in parts]
-        rule = ChainRule(writer.model, writer.frame)
         if template.kind == "choose":
-            found.append(_choose(lm, rule, template, asked, prompts, count, fitting, batch, report))
+            answered = _choose(lm, template, asked, prompts, batch=batch, report=report)
         else:
-            found.append(_write(lm, template, asked, prompts, count, fitting, report))
+            answered = _write(lm, template, asked, prompts, report=report)
+        true = [item.answer for item in asked]
+        found.append(Answers(shots=count, true=true, prompt=prompts[0], fitting=fitting, **answered._asdict()))
         done += len(asked)
     contents, own = Counter(item.content for item in asked), set(map(id, asked))
     repeated = sum(contents[each.content] > (id(each) in own) for each in items.pool)
@@ -140,17 +140,25 @@ def continuation_nats(
     return [(float(each[start:].sum()), max(0, len(each) - start)) for each, start in zip(nats, before, strict=True)]
 
 
+class _Answered(NamedTuple):
+    """What was chosen or written for each item, its scores, and the answer to the first item as text."""
+
+    predicted: list[Any]
+    scores: dict[str, Estimate]
+    first: str
+
+
 def _choose(
     lm: LanguageModel,
-    rule: ChainRule,
     template: Template,
     asked: Sequence[Item],
     prompts: Sequence[str],
-    shots: int,
-    fitting: Fitting,
+    *,
     batch: int,
     report: ReportProgress,
-) -> Answers:
+) -> _Answered:
+    """Choose the most probable candidate of each item, by the sum of log-probabilities or a normalised one."""
+    rule = ChainRule(lm.writer.model, lm.writer.frame)
     priors: dict[str, float] = {}
     predicted: dict[str, list[int]] = {name: [] for name in NORMALISATIONS}
     prior = template.prior or template.prompt.rsplit("}", 1)[-1] or " "
@@ -181,26 +189,13 @@ def _choose(
         for number, name in enumerate(order)
     }
     chosen = predicted[order[0]]
-    return Answers(
-        shots=shots,
-        predicted=chosen,
-        true=true,
-        scores=scores_by,
-        prompt=prompts[0],
-        first=asked[0].candidates[chosen[0]],
-        fitting=fitting,
-    )
+    return _Answered(chosen, scores_by, asked[0].candidates[chosen[0]])
 
 
 def _write(
-    lm: LanguageModel,
-    template: Template,
-    asked: Sequence[Item],
-    prompts: Sequence[str],
-    shots: int,
-    fitting: Fitting,
-    report: ReportProgress,
-) -> Answers:
+    lm: LanguageModel, template: Template, asked: Sequence[Item], prompts: Sequence[str], *, report: ReportProgress
+) -> _Answered:
+    """Write an answer to each item by greedy decoding."""
     written = []
     for number, prompt in enumerate(prompts, start=1):
         text = str(lm.generate(prompt, tokens=template.tokens, temperature=0.0, stop=template.stop)).strip()
@@ -212,15 +207,7 @@ def _write(
     if template.bleu:
         bleu = translation_metrics(needs="BLEU needs")["bleu"]
         scores["bleu"] = Estimate(bleu.corpus_score(written, [[each[0] for each in true]]).score / 100, None, None)
-    return Answers(
-        shots=shots,
-        predicted=written,
-        true=true,
-        scores=scores,
-        prompt=prompts[0],
-        first=written[0],
-        fitting=fitting,
-    )
+    return _Answered(written, scores, written[0])
 
 
 def _first_word(text: str) -> str:
