@@ -103,6 +103,7 @@ COMMANDS: dict[str, Row] = {
         Row("predict", USE, "Predict labels, tags, scores or answers with a fine-tuned run."),
         Row("translate", USE, "Translate a file line by line, with beam search."),
         Row("transcribe", USE, "Write the text of recordings, of any length."),
+        Row("act", USE, "Let a run act in an environment, to reach a given return."),
         Row("embed", USE, "Write the vectors of texts or tokens to a NumPy file."),
         Row("prompt", USE, "Do a task by prompting, without training (zero-shot, few-shot)."),
         Row("serve", USE, "Serve runs behind the OpenAI completions API."),

@@ -61,11 +61,15 @@ def evaluate(
 
       lmlab evaluate runs/whisper clips.tsv --json
 
+      lmlab evaluate runs/cart-pole episodes.npz
+
     A fine-tuned run is measured by the metric of its task, with a 95% interval: accuracy, F1, Matthews correlation,
     Pearson and Spearman correlation, exact match.
 
     A speech recognizer is measured by its word and character error rates, of texts in lower case without punctuation,
     and of texts as they are. Its search is greedy unless --beams is another number than 5.
+
+    A policy is measured by the actions that it predicts in episodes; lmlab act shows how well it acts.
 
     BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab\\[eval]'
     """
@@ -86,11 +90,21 @@ def evaluate(
             device=device,
         )
         return
-    if data is not None and run.is_dir() and _reads_sound(run):
+    if data is not None and run.is_dir() and _does(run, "transcripts"):
         from lmlab.cli.transcription_scores import evaluate_speech
 
         check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
         evaluate_speech(run, data, beams=1 if beams == 5 else beams, output=output, json_=json_, device=device)
+        return
+    if data is not None and run.is_dir() and _does(run, "actions"):
+        from lmlab.analysis.action_errors import measure_actions
+        from lmlab.cli.console import progress_bar
+        from lmlab.cli.inspect.display import check_output, open_run, show
+
+        check_output(output, inputs=[run, data], overwrite=overwrite)
+        with progress_bar("reading") as progress:
+            errors = measure_actions(open_run(run, device).actor, [data], run=run.name, progress=progress)
+        show(errors, output=output, json_=json_, about=str(run))
         return
     if data is not None or columns is not None or others or drop_bad_labels:
         if not run.is_dir():
@@ -134,13 +148,13 @@ def evaluate(
     _print(values, json_=json_)
 
 
-def _reads_sound(run: Path) -> bool:
-    """Whether a run is that of a speech recognizer."""
+def _does(run: Path, ability: str) -> bool:
+    """Whether the system of a run has an ability, by its name in the lineage."""
     from lmlab.models import find
     from lmlab.runs.storage import read_json
 
     config = read_json(run / "config.json") if (run / "config.json").is_file() else {}
-    return isinstance(config, dict) and "kind" in config and "transcripts" in find(str(config["kind"])).does
+    return isinstance(config, dict) and "kind" in config and ability in find(str(config["kind"])).does
 
 
 def _evaluate_task(

@@ -25,6 +25,7 @@ OBJECTIVES: dict[str, str] = {
     "transcription": "lmlab.objectives.transcription:Transcription",
     "denoising": "lmlab.objectives.denoising:Denoising",
     "contrastive": "lmlab.objectives.contrastive:Contrastive",
+    "actions": "lmlab.objectives.actions:Actions",
     "negative_sampling": "lmlab.objectives.negative_sampling:NegativeSampling",
 }
 

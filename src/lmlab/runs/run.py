@@ -38,6 +38,7 @@ from lmlab.runs.storage import (
 )
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate
+from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.processors import FILE as PROCESSOR
 from lmlab.tokenizers.processors import load_processor
@@ -341,7 +342,9 @@ def _run(
 def _name_validation(corpus: Corpus) -> str:
     """What a run is validated on, in words."""
     processor = corpus.processor
-    return f"validation {processor.item}s" if isinstance(processor, SequenceTokenizer) else "validation text"
+    if isinstance(processor, (SequenceTokenizer, EpisodeProcessor)):
+        return f"validation {processor.item}s"
+    return "validation text"
 
 
 def _what_is_left(path: Path) -> str:

@@ -19,6 +19,7 @@ PROCESSORS = {
     "grid": "lmlab.tokenizers.notes:Grid",
     "sounds": "lmlab.tokenizers.sounds:SoundProcessor",
     "pictures": "lmlab.tokenizers.pictures:PictureProcessor",
+    "episodes": "lmlab.tokenizers.episodes:EpisodeProcessor",
 }
 """Where each kind of processor is, as `module:Class`; the class is created with the settings in `processor.json`."""
 
