@@ -40,6 +40,7 @@ from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate
 from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
+from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.tokenizers.processors import FILE as PROCESSOR
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.sequences import SequenceTokenizer
@@ -344,7 +345,7 @@ def _name_validation(corpus: Corpus) -> str:
     processor = corpus.processor
     if isinstance(processor, (SequenceTokenizer, EpisodeProcessor)):
         return f"validation {processor.item}s"
-    return "validation text"
+    return "validation pictures" if isinstance(corpus.media, PictureProcessor) else "validation text"
 
 
 def _what_is_left(path: Path) -> str:
