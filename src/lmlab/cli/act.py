@@ -28,7 +28,7 @@ def act(
     json_: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Let a run act in an environment, and compare the return that it reaches with the one that is asked for.
+    """Let a run act in an environment, to reach a given return.
 
     Examples:
 

@@ -53,7 +53,9 @@ class Actions(PreTraining):
 
     def batch(self, raw: EpisodeWindows, generator: np.random.Generator | None = None) -> Batch:
         """The windows; as labels which of their steps are no padding."""
-        inputs = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in raw._asdict().items()}
+        numbers = torch.get_default_dtype()
+        given = {name: torch.from_numpy(np.ascontiguousarray(value)) for name, value in raw._asdict().items()}
+        inputs = {name: each.to(numbers) if each.is_floating_point() else each for name, each in given.items()}
         real = torch.arange(raw.states.shape[1]) < inputs["lengths"][:, None]
         count = int(raw.lengths.sum())
         return Batch(inputs, {"real": real}, {"actions": count}, {"actions": count})
@@ -61,7 +63,7 @@ class Actions(PreTraining):
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         chooser, real = require(model, ChoosesActions), batch.labels["real"]
         hidden: Tensor = model(**batch.inputs).hidden
-        scores, taken = chooser.scores(hidden[real]).float(), batch.inputs["actions"][real]
+        scores, taken = chooser.scores(hidden[real]), batch.inputs["actions"][real]
         if chooser.discrete:
             right = taken.argmax(-1)
             loss, errors = F.cross_entropy(scores, right, reduction="sum"), (scores.argmax(-1) != right).float()
