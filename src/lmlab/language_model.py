@@ -14,11 +14,13 @@ from lmlab.analysis.alignment import Aligner, Alignment
 from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
 from lmlab.analysis.methods import Analyses
 from lmlab.decoding.actor import Actor
+from lmlab.decoding.captioner import PictureCaptioner
 from lmlab.decoding.chat_writer import ChatWriter
 from lmlab.decoding.checks import check_text, check_texts, check_whole_number
 from lmlab.decoding.composer import Composer
 from lmlab.decoding.filler import BEAMS, Filled, MaskFiller, Order, filler_of
 from lmlab.decoding.mixture import Mixture
+from lmlab.decoding.painter import Painter
 from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score, Scorer, pseudo_scorer_of, scorer_of
 from lmlab.decoding.search_tree import SearchTree
@@ -28,6 +30,7 @@ from lmlab.decoding.writer import Writer
 from lmlab.messages import suggest_keywords
 from lmlab.models import frame_of, name_of
 from lmlab.models.abilities import (
+    Captions,
     ChoosesActions,
     PredictsBothWays,
     PredictsNext,
@@ -44,6 +47,8 @@ from lmlab.tokenizers.chat_template import ChatTemplate, Messages
 from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
 from lmlab.tokenizers.notes import MusicTokenizer
+from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.pixels import Pixels
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.sounds import SoundProcessor
 
@@ -213,6 +218,16 @@ class LanguageModel(Analyses):
             )
         return Composer(model=require(self.model, PredictsNext), tokenizer=self.processor)
 
+    @property
+    def painter(self) -> Painter:
+        """Draws pictures pixel by pixel; a ValueError if the run has not learnt to."""
+        if not isinstance(self.processor, Pixels):
+            raise ValueError(
+                f"{self.path or self} has not learnt the pixels of pictures; train one: "
+                "lmlab train gpt2 PICTURES --tokenizer pixels:16 -o RUN"
+            )
+        return Painter(model=require(self.model, PredictsNext), tokenizer=self.processor)
+
     @cached_property
     def chat_writer(self) -> ChatWriter:
         """Answers messages; a ValueError if the model has no chat template."""
@@ -243,6 +258,8 @@ class LanguageModel(Analyses):
         """Generates a target from a source."""
         if ability(self.model, Transcribes) is not None:
             raise ValueError(f"{name_of(self.model)} reads recordings, not text: lmlab transcribe RUN FILE.wav")
+        if ability(self.model, Captions) is not None:
+            raise ValueError(f"{name_of(self.model)} reads pictures, not text: lmlab caption RUN PICTURE")
         return Translator(
             model=require(self.model, WritesTarget),
             tokenizer=self.text_tokenizer,
@@ -272,6 +289,14 @@ class LanguageModel(Analyses):
         if not isinstance(self.processor, EpisodeProcessor):
             raise ValueError(f"{self.path or self} has no processor.json of episodes, so it cannot act")
         return Actor(model=model, processor=self.processor)
+
+    @property
+    def captioner(self) -> PictureCaptioner:
+        """Writes captions of pictures."""
+        model = require(self.model, Captions)
+        if not isinstance(self.processor, PictureProcessor):
+            raise ValueError(f"{self.path or self} has no processor.json of pictures, so it cannot read pictures")
+        return PictureCaptioner(model=model, tokenizer=self.text_tokenizer, frame=self.frame, processor=self.processor)
 
     @property
     def aligner(self) -> Aligner:

@@ -46,6 +46,7 @@ NOT_METRICS = {
     "tokens",
     "actions",
     "pairs",
+    "images",
     "flops",
     "cost",
     "rate",
@@ -96,6 +97,7 @@ PICTURES: dict[str, dict[str, Any]] = {
     "clip": {"model": {"kind": "clip"}, "data": "captions"},
     "decision-transformer": {"model": {"kind": "decision-transformer"}, "data": "episodes"},
     "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
+    "captioner": {"model": {"kind": "captioner", "convolutions": [8, 16]}, "data": "captions"},
 }
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"model": {"kind": name}} for name in systems_that_read("text")},

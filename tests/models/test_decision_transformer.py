@@ -141,15 +141,3 @@ def test_resuming_a_finished_run_keeps_the_scales(run: Path) -> None:
     assert not outcome.trained
     assert lmlab.load(run).processor == before
     assert "validation episodes" in outcome.quality
-
-
-@pytest.mark.parametrize("returns", [True, False])
-def test_flops_are_what_torch_counts(returns: bool) -> None:
-    from torch.utils.flop_counter import FlopCounterMode
-
-    model, given = make(returns=returns), inputs()
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model.scores(model(**given).hidden)
-    rows, steps = given["states"].shape[:2]
-    expected = rows * steps * (model.body_flops(steps) + model.head_flops())
-    assert expected == pytest.approx(counter.get_total_flops(), rel=0.02)

@@ -63,11 +63,14 @@ def evaluate(
 
       lmlab evaluate runs/cart-pole episodes.npz
 
+      lmlab evaluate runs/scenes captions.tsv
+
     A fine-tuned run is measured by the metric of its task, with a 95% interval: accuracy, F1, Matthews correlation,
     Pearson and Spearman correlation, exact match.
 
     A speech recognizer is measured by its word and character error rates, of texts in lower case without punctuation,
-    and of texts as they are. Its search is greedy unless --beams is another number than 5.
+    and of texts as they are. A captioner is measured by exact match with one of the captions of a picture, and by BLEU.
+    The search of both is greedy unless --beams is another number than 5.
 
     A policy is measured by the actions that it predicts in episodes; lmlab act shows how well it acts.
 
@@ -89,6 +92,13 @@ def evaluate(
             json_=json_,
             device=device,
         )
+        return
+    if data is not None and run.is_dir() and _does(run, "captions"):
+        from lmlab.cli.caption_scores import evaluate_captions
+
+        check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
+        greedy = 1 if beams == 5 else beams
+        evaluate_captions(run, data, columns=columns, beams=greedy, output=output, json_=json_, device=device)
         return
     if data is not None and run.is_dir() and _does(run, "transcripts"):
         from lmlab.cli.transcription_scores import evaluate_speech
