@@ -61,11 +61,14 @@ def evaluate(
 
       lmlab evaluate runs/whisper clips.tsv --json
 
+      lmlab evaluate runs/scenes captions.tsv
+
     A fine-tuned run is measured by the metric of its task, with a 95% interval: accuracy, F1, Matthews correlation,
     Pearson and Spearman correlation, exact match.
 
     A speech recognizer is measured by its word and character error rates, of texts in lower case without punctuation,
-    and of texts as they are. Its search is greedy unless --beams is another number than 5.
+    and of texts as they are. A captioner is measured by exact match with one of the captions of a picture, and by BLEU.
+    The search of both is greedy unless --beams is another number than 5.
 
     BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab\\[eval]'
     """
@@ -86,7 +89,14 @@ def evaluate(
             device=device,
         )
         return
-    if data is not None and run.is_dir() and _reads_sound(run):
+    if data is not None and run.is_dir() and _does(run, "captions"):
+        from lmlab.cli.caption_scores import evaluate_captions
+
+        check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
+        greedy = 1 if beams == 5 else beams
+        evaluate_captions(run, data, columns=columns, beams=greedy, output=output, json_=json_, device=device)
+        return
+    if data is not None and run.is_dir() and _does(run, "transcripts"):
         from lmlab.cli.transcription_scores import evaluate_speech
 
         check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
@@ -134,13 +144,13 @@ def evaluate(
     _print(values, json_=json_)
 
 
-def _reads_sound(run: Path) -> bool:
-    """Whether a run is that of a speech recognizer."""
+def _does(run: Path, ability: str) -> bool:
+    """Whether the system of a run has an ability."""
     from lmlab.models import find
     from lmlab.runs.storage import read_json
 
     config = read_json(run / "config.json") if (run / "config.json").is_file() else {}
-    return isinstance(config, dict) and "kind" in config and "transcripts" in find(str(config["kind"])).does
+    return isinstance(config, dict) and "kind" in config and ability in find(str(config["kind"])).does
 
 
 def _evaluate_task(
