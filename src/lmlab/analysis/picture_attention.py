@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lmlab.analysis.attention import MOST_CELLS, Attention, self_attention_places
+from lmlab.analysis.attention import MOST_CELLS, Attention, self_attention_names
 from lmlab.analysis.view import Viewed, plain
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.media import Picture
@@ -125,7 +125,7 @@ class PictureAttention(Viewed):
 
     def notes(self) -> list[str]:
         return [
-            "a bright patch has the largest weight of its figure, a dark one no weight",
+            "a clear patch has the largest weight of its figure, a dark blue one no weight",
             "rollout follows attention through all layers, with the residual connections (Abnar & Zuidema 2020)",
             "attention is not an explanation (Jain & Wallace 2019)",
         ]
@@ -184,7 +184,7 @@ def look(model: Any, pixels: NDArray[np.uint8]) -> PictureAttention:
     shown = processor.process(pixels)
     inputs = processor.normalise(shown[None]).to(network.device)
     matches = ability(network, MatchesPictures)
-    places = self_attention_places(network)
+    places = self_attention_names(network)
     with torch.inference_mode(), watching(network, *places) as seen:
         _ = network(pixels=inputs) if matches is None else matches.embed_pictures(inputs)
     weights = torch.cat([layer.float() for name in places for layer in seen[name]]).cpu().numpy()
