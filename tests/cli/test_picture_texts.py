@@ -61,8 +61,8 @@ def test_predict_gives_zero_shot_labels(home: Path, run_command: Any) -> None:
 
 def test_embed_writes_pictures_and_texts(home: Path, run_command: Any) -> None:
     (home / "lines.txt").write_text("red above red\nblue above blue\n")
-    run_command("embed", str(home / "clip"), str(home / "classes"), "-o", str(home / "pictures.npy").out)
-    run_command("embed", str(home / "clip"), str(home / "lines.txt"), "-o", str(home / "texts.npy").out)
+    run_command("embed", str(home / "clip"), str(home / "classes"), "-o", str(home / "pictures.npy"))
+    run_command("embed", str(home / "clip"), str(home / "lines.txt"), "-o", str(home / "texts.npy"))
     pictures, texts = np.load(home / "pictures.npy"), np.load(home / "texts.npy")
     names = json.loads((home / "pictures.json").read_text())["names"]
     assert pictures.shape == (8, 8)
@@ -98,6 +98,6 @@ def test_errors_are_one_line(home: Path, arguments: tuple[str, ...], message: st
     (home / "flat" / "0.png").write_bytes((home / "classes" / "red" / "0.png").read_bytes())
     places = [str(home / word) if word in ("clip", "classes", "lines.txt", "flat") else word for word in arguments]
     said = run_command(*places)
-    assert said.code == 1
+    assert said.code == 2
     assert message in said.err
     assert "Traceback" not in said.err
