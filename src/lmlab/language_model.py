@@ -14,6 +14,7 @@ from lmlab.analysis.alignment import Aligner, Alignment
 from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
 from lmlab.analysis.matching import Matcher, picture_source
 from lmlab.analysis.methods import Analyses
+from lmlab.decoding.captioner import PictureCaptioner
 from lmlab.decoding.chat_writer import ChatWriter
 from lmlab.decoding.checks import check_text, check_texts, check_whole_number
 from lmlab.decoding.composer import Composer
@@ -29,6 +30,7 @@ from lmlab.decoding.writer import Writer
 from lmlab.messages import suggest_keywords
 from lmlab.models import frame_of, name_of
 from lmlab.models.abilities import (
+    Captions,
     MatchesPictures,
     PredictsBothWays,
     PredictsNext,
@@ -257,6 +259,8 @@ class LanguageModel(Analyses):
         """Generates a target from a source."""
         if ability(self.model, Transcribes) is not None:
             raise ValueError(f"{name_of(self.model)} reads recordings, not text: lmlab transcribe RUN FILE.wav")
+        if ability(self.model, Captions) is not None:
+            raise ValueError(f"{name_of(self.model)} reads pictures, not text: lmlab caption RUN PICTURE")
         return Translator(
             model=require(self.model, WritesTarget),
             tokenizer=self.text_tokenizer,
@@ -292,6 +296,14 @@ class LanguageModel(Analyses):
             processor=self.processor,
             window=int(self.model.window),
         )
+
+    @property
+    def captioner(self) -> PictureCaptioner:
+        """Writes captions of pictures."""
+        model = require(self.model, Captions)
+        if not isinstance(self.processor, PictureProcessor):
+            raise ValueError(f"{self.path or self} has no processor.json of pictures, so it cannot read pictures")
+        return PictureCaptioner(model=model, tokenizer=self.text_tokenizer, frame=self.frame, processor=self.processor)
 
     @property
     def aligner(self) -> Aligner:

@@ -41,7 +41,19 @@ in single precision whatever the model does (translators, sentence pairs, replac
 SINGLE = Golden(Path(__file__).with_name("losses_fp32.json"), torch.float32, 10, 8, 1e-5)
 """Between instruction sets and numbers of threads 3e-7 was seen at most."""
 WRITE = os.environ.get("LMLAB_WRITE_GOLDEN") == "1"
-NOT_METRICS = {"step", "tokens", "pairs", "flops", "cost", "rate", "gradient", "best", "parameters", "bits_per_byte"}
+NOT_METRICS = {
+    "step",
+    "tokens",
+    "pairs",
+    "images",
+    "flops",
+    "cost",
+    "rate",
+    "gradient",
+    "best",
+    "parameters",
+    "bits_per_byte",
+}
 
 SMALL: dict[str, Any] = {
     "width": 16,
@@ -83,6 +95,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 PICTURES: dict[str, dict[str, Any]] = {
     "clip": {"model": {"kind": "clip"}, "data": "captions"},
     "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
+    "captioner": {"model": {"kind": "captioner", "convolutions": [8, 16]}, "data": "captions"},
 }
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"model": {"kind": name}} for name in systems_that_read("text")},

@@ -103,6 +103,7 @@ COMMANDS: dict[str, Row] = {
         Row("fill", USE, "Fill masked tokens with the most probable ones."),
         Row("predict", USE, "Predict labels, tags, scores or answers with a fine-tuned run."),
         Row("translate", USE, "Translate a file line by line, with beam search."),
+        Row("caption", USE, "Write what pictures show, and where the model looked."),
         Row("transcribe", USE, "Write the text of recordings, of any length."),
         Row("embed", USE, "Write the vectors of texts or tokens to a NumPy file."),
         Row("find", USE, "Find the pictures that are nearest to a text or a picture."),

@@ -67,11 +67,14 @@ def evaluate(
 
       lmlab evaluate runs/clip FOLDER --template "a picture of a {}"
 
+      lmlab evaluate runs/scenes captions.tsv
+
     A fine-tuned run is measured by the metric of its task, with a 95% interval: accuracy, F1, Matthews correlation,
     Pearson and Spearman correlation, exact match.
 
     A speech recognizer is measured by its word and character error rates, of texts in lower case without punctuation,
-    and of texts as they are. Its search is greedy unless --beams is another number than 5.
+    and of texts as they are. A captioner is measured by exact match with one of the captions of a picture, and by BLEU.
+    The search of both is greedy unless --beams is another number than 5.
 
     A model of pictures and texts (clip) is measured by recall@1, 5 and 10 in both directions on pictures with captions,
     and by its zero-shot accuracy on pictures with classes, each with what chance would give. Its own data are split as
@@ -100,13 +103,18 @@ def evaluate(
         from lmlab.cli.picture_texts import evaluate_matches
 
         if output is not None:
-            raise ValueError(
-                "-o: the scores of pictures and texts are printed; use --json, or lmlab find RUN TEXT DATA"
-            )
+            raise ValueError("-o: the scores of pictures and texts are printed; leave it out, or use --json")
         evaluate_matches(run, data, columns=columns, templates=template, json_=json_, device=device)
         return
     if template:
         raise ValueError(f"--template is for a model of pictures and texts (clip), and {run} is none")
+    if data is not None and run.is_dir() and can(run, "captions"):
+        from lmlab.cli.caption_scores import evaluate_captions
+
+        check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
+        greedy = 1 if beams == 5 else beams
+        evaluate_captions(run, data, columns=columns, beams=greedy, output=output, json_=json_, device=device)
+        return
     if data is not None and run.is_dir() and can(run, "transcripts"):
         from lmlab.cli.transcription_scores import evaluate_speech
 
