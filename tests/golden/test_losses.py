@@ -44,6 +44,7 @@ WRITE = os.environ.get("LMLAB_WRITE_GOLDEN") == "1"
 NOT_METRICS = {
     "step",
     "tokens",
+    "actions",
     "pairs",
     "images",
     "flops",
@@ -94,6 +95,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 PICTURES: dict[str, dict[str, Any]] = {
     "clip": {"model": {"kind": "clip"}, "data": "captions"},
+    "decision-transformer": {"model": {"kind": "decision-transformer"}, "data": "episodes"},
     "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
     "captioner": {"model": {"kind": "captioner", "convolutions": [8, 16]}, "data": "captions"},
 }
@@ -129,6 +131,8 @@ def learn(case: dict[str, Any], files: dict[str, str], path: Path, *, steps: int
     elif case.get("data") == "captions":
         pytest.importorskip("PIL.Image")
         data = {"captions": files["captions"]}
+    elif case.get("data") == "episodes":
+        data = {"episodes": "builtin:cart-pole"}
     elif kind in SEVERAL_LANGUAGES:
         data["text"] = [f"{language}={files[language]}" for language in ("en", "de")]
     recipe = make_recipe(

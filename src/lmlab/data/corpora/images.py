@@ -225,14 +225,7 @@ def open_pictures(
     Without a size of their own they are as large as most of them, up to `largest` pixels a side.
     """
     report = progress or (lambda stage, done, total: None)
-    files = find_files(config, paths)
-    parts = {name: rows for name in ("train", "valid", "test") if (rows := getattr(files, name)) is not None}
-    digests, problems = _digest(parts, report)
-    _refuse(problems, config)
-    parts = {name: [row for row in rows if row.picture in digests] for name, rows in parts.items()}
-    if not parts["train"]:
-        raise ValueError(f"{', '.join(paths)}: there is no picture that can be read")
-    parts = split_rows(parts, digests, shares=config.split, name=", ".join(paths))
+    parts, digests, problems = split_pictures(config, paths, report)
     processor = choose_processor(config, [row.picture for row in parts["train"]], given, largest=largest)
     digest = _fingerprint(parts, digests)
     key = hashlib.sha256(f"pictures {digest} {processor.storage_fingerprint} {config.bad}".encode()).hexdigest()
@@ -245,6 +238,20 @@ def open_pictures(
         pixels = open_pixels(folder / name, shard, processor)
         splits[name] = PictureSplit(pixels, rows.pictures, rows.labels, rows.names, rows.fields, rows.regions)
     return Pictures(processor=processor, splits=splits, digest=digest, folder=folder)
+
+
+def split_pictures(
+    config: PicturesConfig, paths: Sequence[str], report: ReportProgress
+) -> tuple[dict[str, list[PictureRow]], dict[PictureSource, str], list[str]]:
+    """Return the rows of each split, the digests of their pictures, and a line for each picture that is skipped."""
+    files = find_files(config, paths)
+    parts = {name: rows for name in ("train", "valid", "test") if (rows := getattr(files, name)) is not None}
+    digests, problems = _digest(parts, report)
+    _refuse(problems, config)
+    kept = {name: [row for row in rows if row.picture in digests] for name, rows in parts.items()}
+    if not kept["train"]:
+        raise ValueError(f"{', '.join(paths)}: there is no picture that can be read")
+    return split_rows(kept, digests, shares=config.split, name=", ".join(paths)), digests, problems
 
 
 def find_files(config: PicturesConfig, paths: Sequence[str]) -> PictureFiles:
