@@ -23,6 +23,7 @@ import lmlab
 from lmlab.decoding.actor import open_environment
 from lmlab.metrics.episodes import EpisodeReturn
 from lmlab.metrics.statistics import Scores
+from study import need
 
 ENVIRONMENTS = {"CartPole-v1": "cartpole_expert.npz", "Pendulum-v1": "pendulum_expert.npz"}
 ASKED = {"CartPole-v1": (50, 100, 200, 300, 400, 450, 500), "Pendulum-v1": (-1400, -1000, -600, -300, -150)}
