@@ -180,7 +180,7 @@ def test_other_conditions_or_another_text_are_refused(book: Path, tmp_path: Path
     text.write_text(lines(400))
     folder = tmp_path / "compared"
     run_comparison(small(text, models="ngram"), folder)
-    with pytest.raises(ValueError, match=r"under other conditions \(budget was 1280tokens, now 1M"):
+    with pytest.raises(ValueError, match=r"started with other settings \(budget was 1280tokens, now 1M"):
         run_comparison(small(text, models="ngram", budget="1Mtokens"), folder)
     text.write_text(lines(500))
     with pytest.raises(ValueError, match="has changed"):
@@ -303,7 +303,7 @@ def test_comparison_score_and_report_print_the_same_number(
     monkeypatch.setattr(held_out, "PART_TOKENS", tokens)
     folder = tmp_path / "one"
     board = run_comparison(small(book, models="gpt2,bert"), folder).board
-    expected = {"gpt2": board["entries"][0]["bits_per_byte"], "bert": board["blanks"][0]["pseudo_bits_per_byte"]}
+    expected = {"gpt2": board["entries"][0]["bits_per_byte"], "bert": board["masked"][0]["pseudo_bits_per_byte"]}
     for name, value in expected.items():
         scored = CliRunner().invoke(app, ["score", str(folder / name), "--held-out", "--json"])
         assert json.loads(scored.stdout)["bits_per_byte"] == pytest.approx(value, rel=1e-6)

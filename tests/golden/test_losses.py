@@ -46,6 +46,8 @@ NOT_METRICS = {
     "tokens",
     "frames",
     "pairs",
+    "actions",
+    "images",
     "flops",
     "cost",
     "rate",
@@ -94,7 +96,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 PICTURES: dict[str, dict[str, Any]] = {
     "clip": {"model": {"kind": "clip"}, "data": "captions"},
+    "decision-transformer": {"model": {"kind": "decision-transformer"}, "data": "episodes"},
     "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
+    "captioner": {"model": {"kind": "captioner", "convolutions": [8, 16]}, "data": "captions"},
 }
 SPEECH: dict[str, dict[str, Any]] = {
     "whisper": {"model": {"kind": "whisper"}, "data": "speech", "objective": {"masks": 0}},
@@ -134,6 +138,8 @@ def learn(case: dict[str, Any], files: dict[str, str], path: Path, *, steps: int
         data = {"captions": files["captions"]}
     elif case.get("data") == "speech":
         data = {"speech": "builtin:tones", "mels": 8}
+    elif case.get("data") == "episodes":
+        data = {"episodes": "builtin:cart-pole"}
     elif kind in SEVERAL_LANGUAGES:
         data["text"] = [f"{language}={files[language]}" for language in ("en", "de")]
     recipe = make_recipe(

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import lmlab
 import lmlab.studio.run_store
-from lmlab.serve.engine import ClosedError
+from lmlab.serve.engine.engine import ClosedError
 from lmlab.serve.errors import NotANumberError
 from lmlab.serve.served import Limits, serve_run
 from lmlab.studio.app import make_app
@@ -84,7 +84,7 @@ def test_a_stream_tells_what_the_whole_answer_tells(client: Any) -> None:
 
 def test_other_roles_are_there(client: Any) -> None:
     filled = client.post("/v1/fill", json={"model": "bert", "text": "The cat [MASK] here."}).json()
-    assert len(filled["blanks"]) == 1
+    assert len(filled["candidates"]) == 1
     assert client.get("/v1/models/demo/lstm").json()["id"] == "demo/lstm"
     assert client.post("/tokenize", json={"model": "counts", "prompt": TEXT}).json()["count"] > 0
     assert "lmlab:generation_tokens_total" in client.get("/metrics").text

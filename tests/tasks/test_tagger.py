@@ -25,7 +25,7 @@ from lmlab.runs.storage import digest, read_json, read_tensors, write_json, writ
 from lmlab.tasks.lm_embeddings import LanguageStates, Reader
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.spellings import spell_rows, spell_word
-from lmlab.transfer.finetune import finetune, open_data
+from lmlab.transfer.finetune import finetune
 from lmlab.transfer.from_scratch import (
     fold,
     folding_engine,
@@ -35,6 +35,7 @@ from lmlab.transfer.from_scratch import (
     plan_from_scratch,
     words_of,
 )
+from lmlab.transfer.task_data import open_data
 from tolerances import rounding
 from toy_tasks import write_reviews, write_tagged
 
@@ -168,7 +169,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def learn(place: Path, output: Path, **changes: Any) -> Any:
-    options = {"alone": True, "train": TRAIN, "model": MODEL, **changes}
+    options = {"controls": False, "train": TRAIN, "model": MODEL, **changes}
     return finetune("tagger", place / "names.conll", output=output, **options)
 
 
@@ -287,7 +288,7 @@ def test_a_word_is_its_last_piece_ahead_and_its_first_backwards(place: Path) -> 
 def test_a_word_that_was_cut_is_its_last_piece_that_was_read(place: Path) -> None:
     for name, expected in (("ahead", {0: 2}), ("back", {0: 1})):
         reader = Reader.load(place / name, layers="last")
-        assert reader._places_of_words([0, 0, 0, 1], {0: 1, 1: 2}) == expected, "the second word has no place: zeros"
+        assert reader._positions_of_words([0, 0, 0, 1], {0: 1, 1: 2}) == expected, "the second word has no place: zeros"
 
 
 def test_company_does_not_change_states(place: Path) -> None:

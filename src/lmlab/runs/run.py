@@ -21,10 +21,10 @@ from lmlab.runs.counting import Counting
 from lmlab.runs.finetuning import FineTuning
 from lmlab.runs.first_commands import next_commands
 from lmlab.runs.held_out import as_path, reopen_corpus
-from lmlab.runs.jobs import Job, Plan, Reporter, Silent, Training
+from lmlab.runs.jobs import Callbacks, Job, Plan, Reporter, Silent, Training
 from lmlab.runs.model_files import write_config
 from lmlab.runs.recipe import Recipe, Record, check_fixed_settings, check_same_settings, read_record, write_recipe
-from lmlab.runs.run_files import check_not_read, check_place, clear, hold, remove_begun
+from lmlab.runs.run_files import check_not_read, check_output_folder, clear, hold, remove_begun
 from lmlab.runs.storage import (
     MANIFEST,
     TASK,
@@ -38,6 +38,7 @@ from lmlab.runs.storage import (
 )
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate
+from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.tokenizers.processors import FILE as PROCESSOR
@@ -102,7 +103,7 @@ def start(
     path = as_path(path)
     if world.writes:
         check_not_read(path, recipe.inputs())
-        check_place(path, overwrite=overwrite, go_on=f"--resume {path}")
+        check_output_folder(path, overwrite=overwrite, go_on=f"--resume {path}")
     reporter = reporter or Silent()
     recipe = recipe.model_copy(update={"data": recipe.data.absolute()})
     corpus = world.first(
@@ -159,7 +160,7 @@ def check_same(recipe: Recipe, path: Path, *, unfinished: bool = False) -> None:
     counted = (path / "progress.json").is_file()  # as n-grams have it, which are not saved on the way
     last = read_progress(path) if counted else read_folder(path / "last", read_progress)
     if not unfinished and not (last or {}).get("ended"):
-        check_place(path, overwrite=False, go_on=f"--resume {path}")
+        check_output_folder(path, overwrite=False, go_on=f"--resume {path}")
 
 
 def resume(
@@ -227,6 +228,7 @@ def create_job(
             raise ValueError(f"{recipe.kind} is counted by one process, and there are {world.size}")
         return Counting(cls, recipe, corpus, config)
     job = FineTuning if recipe.objective["kind"] in TASKS else Training
+    origin = None if recipe.objective.get("method") == "scratch" else origin
     return job(cls, recipe, corpus, config, frame=frame, origin=origin, world=world)
 
 
@@ -255,7 +257,7 @@ def model_config(recipe: Recipe, corpus: Corpus) -> Any:
             if recipe.model.get(name, value) != value:
                 whose = "the data's" if corpus.tokenizer is None else "the tokenizer's"
                 raise ValueError(f"model.{name} = {recipe.model[name]} is not {whose} {value}; omit it")
-        return build(cls.Config, {**recipe.model, **known}, where="model")
+        return build(cls.Config, {**cls.Config.usual(corpus), **recipe.model, **known}, where="model")
     free = cls.changeable(recipe.model)
     settings = {**known, **recipe.model, **{name: value for name, value in known.items() if name in free}}
     if "vocabulary" in known:
@@ -299,12 +301,8 @@ def _run(
     reporter.begin(plan)
     try:
         with codecarbon(find_grid(recipe.train.country)) as measured:
-            progress, parameters = job.run(
-                plan.path,
-                reporter=reporter,
-                interrupted=interrupted,
-                on_begin=lambda progress: records.append(on_begin(progress)),
-            )
+            calls = Callbacks(reporter, interrupted, lambda progress: records.append(on_begin(progress)))
+            progress, parameters = job.run(plan.path, calls)
         bits = None if recipe.data.parallel else progress.best_bits
         commands = next_commands(recipe.kind, corpus, recipe.objective)
         if progress.ended and records and world.writes:
@@ -342,7 +340,7 @@ def _run(
 def _name_validation(corpus: Corpus) -> str:
     """What a run is validated on, in words."""
     processor = corpus.processor
-    if isinstance(processor, SequenceTokenizer):
+    if isinstance(processor, (SequenceTokenizer, EpisodeProcessor)):
         return f"validation {processor.item}s"
     return "validation pictures" if isinstance(corpus.media, PictureProcessor) else "validation text"
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from lmlab.decoding.sampling import Sampling
 from lmlab.decoding.streaming import REPLACEMENT, split_unfinished
 from lmlab.decoding.writer import Writer
+from lmlab.serve.engine.sequence import GeneratedSequence, Piece
 from lmlab.serve.errors import APIError, checking
 from lmlab.serve.schemas import ChatCompletion, Completion, Prompt
-from lmlab.serve.sequence import GeneratedSequence, Piece
 from lmlab.serve.served import Served
 from lmlab.tokenizers.boundary import opening_token, prompt_tokens, puts_boundary, with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import BrokenTemplateError, ChatTemplateError
@@ -90,10 +90,10 @@ class Plan:
     def sequences(self, send: Callable[[int, Piece], None]) -> list[GeneratedSequence]:
         """The sequences to generate, `best_of` for each prompt; `send` gets the number of a sequence and its pieces."""
         found = []
-        for place, prompt in enumerate(self.prompts):
+        for position, prompt in enumerate(self.prompts):
             framed = self.framed(prompt)
             for sample in range(self.best_of):
-                number = place * self.best_of + sample
+                number = position * self.best_of + sample
                 found.append(
                     GeneratedSequence(
                         prompt=framed,

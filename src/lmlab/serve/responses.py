@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lmlab.decoding.chain_rule import TokenScore
+from lmlab.serve.engine.sequence import Piece
 from lmlab.serve.planning import Plan, PromptText
-from lmlab.serve.sequence import Piece
 from lmlab.serve.token_ids import Offsets
 
 LEAST = -9999.0
@@ -49,7 +49,7 @@ def _prompt_offsets(plan: Plan, prompt: PromptText) -> list[int]:
     """The offset of each token of a prompt in the text of the request, which a tokenizer may have changed."""
     tokenizer = plan.writer.tokenizer
     if tokenizer.decode(prompt.ids) != prompt.text:
-        ids, spans = tokenizer.encode_places(prompt.text)
+        ids, spans = tokenizer.encode_with_offsets(prompt.text)
         if ids == prompt.ids:
             return [start for start, _ in spans]
     offsets = Offsets(tokenizer)

@@ -52,8 +52,8 @@ class ExamplesConfig(DataConfig):
         description="held-out examples that are also in train: keep them, or remove them from train or test",
     )
     drop_bad_labels: bool = Field(False, description="leave out rows whose score is not a number")
-    take: int | None = Field(None, ge=1, description="train on at most this many examples, sampled at random")
-    draw: int = Field(0, ge=0, description="the seed of that sample")
+    max_examples: int | None = Field(None, ge=1, description="train on at most this many examples, sampled at random")
+    sample_seed: int = Field(0, ge=0, description="the seed of that sample")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def texts_of(example: Example) -> list[str]:
 
 
 def read(config: ExamplesConfig) -> tuple[Labelled, Labelled]:
-    """Return the examples of a recipe in splits; and the same before `take` samples from them, to be checked.
+    """Return the examples of a recipe in splits; and the same before `max_examples` are sampled, to be checked.
 
     Splits that are made here have no text in common. A separate file for valid or test is scored whole, even if some of
     its examples are in train, unless `leaks` says from which side such examples are removed.
@@ -100,8 +100,9 @@ def read(config: ExamplesConfig) -> tuple[Labelled, Labelled]:
     labelled = _settle_leaks(found, config)
     if config.select is not None:
         labelled = hold_out_selection(labelled, fraction=config.select)
-    if config.take is not None and config.take < len(labelled.train):
-        return replace(labelled, train=draw(labelled.train, config.take, seed=config.draw)), labelled
+    if config.max_examples is not None and config.max_examples < len(labelled.train):
+        train = sample_examples(labelled.train, config.max_examples, seed=config.sample_seed)
+        return replace(labelled, train=train), labelled
     return labelled, labelled
 
 
@@ -130,11 +131,11 @@ def _settle_leaks(found: Labelled, config: ExamplesConfig) -> Labelled:
 
 
 def _note_removed(labelled: Labelled, counts: Mapping[str, int], why: str) -> Labelled:
-    told = ", ".join(f"{count:,} removed from {name}" for name, count in counts.items() if count)
-    return replace(labelled, notes=(*labelled.notes, f"leaks: {told} ({why})")) if told else labelled
+    counted = ", ".join(f"{count:,} removed from {name}" for name, count in counts.items() if count)
+    return replace(labelled, notes=(*labelled.notes, f"leaks: {counted} ({why})")) if counted else labelled
 
 
-def draw(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]:
+def sample_examples(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]:
     """Return the first `count` examples of a random order in which each class has its fraction and comes early once.
 
     The order depends on the seed alone, so a smaller sample is part of a larger one.
