@@ -44,8 +44,10 @@ WRITE = os.environ.get("LMLAB_WRITE_GOLDEN") == "1"
 NOT_METRICS = {
     "step",
     "tokens",
+    "frames",
     "pairs",
     "examples",
+    "actions",
     "images",
     "flops",
     "cost",
@@ -95,14 +97,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 PICTURES: dict[str, dict[str, Any]] = {
     "clip": {"model": {"kind": "clip"}, "data": "captions"},
+    "decision-transformer": {"model": {"kind": "decision-transformer"}, "data": "episodes"},
     "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
     "captioner": {"model": {"kind": "captioner", "convolutions": [8, 16]}, "data": "captions"},
     "vqa": {"model": {"kind": "vqa", "convolutions": [8, 16]}, "data": "questions"},
+}
+SPEECH: dict[str, dict[str, Any]] = {
+    "whisper": {"model": {"kind": "whisper"}, "data": "speech", "objective": {"masks": 0}},
 }
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"model": {"kind": name}} for name in systems_that_read("text")},
     **VARIANTS,
     **PICTURES,
+    **SPEECH,
 }
 
 
@@ -131,6 +138,10 @@ def learn(case: dict[str, Any], files: dict[str, str], path: Path, *, steps: int
     elif case.get("data") in ("captions", "questions"):
         pytest.importorskip("PIL.Image")
         data = {"captions": files[case["data"]]}
+    elif case.get("data") == "speech":
+        data = {"speech": "builtin:tones", "mels": 8}
+    elif case.get("data") == "episodes":
+        data = {"episodes": "builtin:cart-pole"}
     elif kind in SEVERAL_LANGUAGES:
         data["text"] = [f"{language}={files[language]}" for language in ("en", "de")]
     recipe = make_recipe(
