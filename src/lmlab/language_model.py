@@ -198,7 +198,7 @@ class LanguageModel(Analyses):
             return Writer(model=forward, tokenizer=tokenizer, frame=make_frame(NEXT_TOKEN, tokenizer))
         if "tokens" in self.frame.backwards:
             raise ValueError(
-                f"{self.path or self} reads backwards: it predicts what stands before a text, not what follows it; "
+                f"{self.path or self} reads backwards: it predicts the text before, not after, a prompt; "
                 "generate with a run that was trained without objective.backwards"
             )
         return Writer(model=require(self.model, PredictsNext), tokenizer=self.text_tokenizer, frame=self.frame)
@@ -480,7 +480,7 @@ class LanguageModel(Analyses):
             if self.frame != other.frame:
                 raise ValueError(
                     f"{other.path or other} cannot be mixed with {self.path or self}: they read a text in other frames "
-                    f"(one backwards, or with other special tokens around it); mix models that read alike"
+                    f"(one backwards, or with other special tokens around it); mix models with the same frame"
                 )
         return LanguageModel(model=Mixture(parts, weights=weights), tokenizer=self.tokenizer, own_frame=self.frame)
 

@@ -146,7 +146,7 @@ def test_what_is_no_network_is_called_by_its_name_in_the_lineage() -> None:
     ngram: Any = load_class("ngram")
     counts = ngram(ngram.Config(vocabulary=tokenizer.vocabulary))
     lm = LanguageModel(model=counts, tokenizer=tokenizer)
-    with pytest.raises(ValueError, match=r"^ngram has no gradients: take a neural model$"):
+    with pytest.raises(ValueError, match=r"^ngram has no gradients: use a neural model$"):
         attribute(lm, "the cat")
     with pytest.raises(ValueError, match=r"^ngram has no table of token vectors"):
         find_neighbours(lm, "cat")

@@ -352,7 +352,7 @@ def test_other_mistakes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown task 'taging'; did you mean 'tagging'"):
         read_labelled(train, task="taging")  # type: ignore[arg-type]
     each = write(tmp_path / "each.tsv", "text\tlabel\n" + "".join(f"text {n}\tlabel {n}\n" for n in range(30)))
-    with pytest.raises(ValueError, match="each of its 30 examples has a class of its own, as 'label 0'"):
+    with pytest.raises(ValueError, match="each of its 30 examples has a different class, as 'label 0'"):
         read_labelled(each)
     with pytest.raises(ValueError, match="a table without questions with answers"):
         read_labelled(train, task="spans")

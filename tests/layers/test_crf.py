@@ -175,7 +175,7 @@ def test_what_may_follow_what() -> None:
 def test_bad_schemes_tags_and_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="scheme='BILOU': tags are marked by IOB1, IOB2, IOBES"):
         legal_tags(IOB2, scheme="BILOU")
-    with pytest.raises(ValueError, match="'E-X' is no tag of IOB2"):
+    with pytest.raises(ValueError, match="'E-X' is not a tag of IOB2"):
         legal_tags(IOBES, scheme="IOB2")
     with pytest.raises(ValueError, match="4 tags, but legality of shapes"):
         CRF(4, legal=legal_tags(IOB2, scheme="IOB2"))
