@@ -117,7 +117,7 @@ def test_senses(run_command, runs: Path, tmp_path: Path) -> None:
     said = run_command("inspect", "senses", str(runs / "gpt2"), "text.txt", "--word", "cat", "-o", "cat.html")
     assert said.code == 0, said.err
     assert "occurrences of “cat”" in said.out
-    assert "say whose occurrences" in run_command("inspect", "senses", str(runs / "gpt2"), "text.txt").err
+    assert "give the word to show" in run_command("inspect", "senses", str(runs / "gpt2"), "text.txt").err
 
 
 def test_bias(run_command, runs: Path, tmp_path: Path) -> None:

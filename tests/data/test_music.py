@@ -61,8 +61,8 @@ def test_midi_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "no MIDI file"),
-        (b"RIFF" + bytes(20), "no MIDI file"),
+        (b"", "not a MIDI file"),
+        (b"RIFF" + bytes(20), "not a MIDI file"),
         (midi(NOTE)[:-6], "cut off, or lies about its length"),
         (midi(NOTE)[:18], "cut off at byte 18"),
         (midi(NOTE, named=5), "has 1 of the 5 tracks"),
@@ -118,10 +118,10 @@ def test_changed_midi_is_read_or_refused(noise: bytes, place: int, cut: int) -> 
         ("[[[]]]", "has no notes"),
         ('{"train": 3}', "has no pieces"),
         ('{"other": [[[60]]]}', "has a split 'other'"),
-        ("[" * 100_000, "no valid JSON"),
-        ("[[60,", "no valid JSON"),
+        ("[" * 100_000, "not valid JSON"),
+        ("[[60,", "not valid JSON"),
         ("[[[60]], 3]", "piece 2 is not a list of steps"),
-        ("[[Infinity]]", "is no MIDI pitch"),
+        ("[[Infinity]]", "is not a MIDI pitch"),
     ],
 )
 def test_bad_rolls_are_one_line(content: str, message: str) -> None:
