@@ -14,6 +14,7 @@ from lmlab.analysis.alignment import Aligner, Alignment
 from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
 from lmlab.analysis.matching import Matcher, picture_source
 from lmlab.analysis.methods import Analyses
+from lmlab.decoding.actor import Actor
 from lmlab.decoding.captioner import PictureCaptioner
 from lmlab.decoding.chat_writer import ChatWriter
 from lmlab.decoding.checks import check_text, check_texts, check_whole_number
@@ -31,6 +32,7 @@ from lmlab.messages import suggest_keywords
 from lmlab.models import frame_of, name_of
 from lmlab.models.abilities import (
     Captions,
+    ChoosesActions,
     MatchesPictures,
     PredictsBothWays,
     PredictsNext,
@@ -44,6 +46,7 @@ from lmlab.progress import ReportProgress
 from lmlab.tokenizers.boundary import with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate, Messages
+from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
 from lmlab.tokenizers.notes import MusicTokenizer
 from lmlab.tokenizers.pictures import PictureProcessor
@@ -282,6 +285,14 @@ class LanguageModel(Analyses):
             never=getattr(self.model.config, "suppress", ()),
             never_first=getattr(self.model.config, "suppress_first", ()),
         )
+
+    @property
+    def actor(self) -> Actor:
+        """Acts in environments."""
+        model = require(self.model, ChoosesActions)
+        if not isinstance(self.processor, EpisodeProcessor):
+            raise ValueError(f"{self.path or self} has no processor.json of episodes, so it cannot act")
+        return Actor(model=model, processor=self.processor)
 
     @property
     def matcher(self) -> Matcher:

@@ -105,6 +105,7 @@ COMMANDS: dict[str, Row] = {
         Row("translate", USE, "Translate a file line by line, with beam search."),
         Row("caption", USE, "Write what pictures show, and where the model looked."),
         Row("transcribe", USE, "Write the text of recordings, of any length."),
+        Row("act", USE, "Let a run act in an environment, to reach a given return."),
         Row("embed", USE, "Write the vectors of texts or tokens to a NumPy file."),
         Row("find", USE, "Find the pictures that are nearest to a text or a picture."),
         Row("prompt", USE, "Do a task by prompting, without training (zero-shot, few-shot)."),

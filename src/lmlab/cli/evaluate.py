@@ -63,6 +63,8 @@ def evaluate(
 
       lmlab evaluate runs/whisper clips.tsv --json
 
+      lmlab evaluate runs/cart-pole episodes.npz
+
       lmlab evaluate runs/clip captions.tsv --json
 
       lmlab evaluate runs/clip FOLDER --template "a picture of a {}"
@@ -75,6 +77,8 @@ def evaluate(
     A speech recognizer is measured by its word and character error rates, of texts in lower case without punctuation,
     and of texts as they are. A captioner is measured by exact match with one of the captions of a picture, and by BLEU.
     The search of both is greedy unless --beams is another number than 5.
+
+    A policy is measured by the actions that it predicts in episodes; lmlab act shows how well it acts.
 
     A model of pictures and texts (clip) is measured by recall@1, 5 and 10 in both directions on pictures with captions,
     and by its zero-shot accuracy on pictures with classes, each with what chance would give. Its own data are split as
@@ -120,6 +124,16 @@ def evaluate(
 
         check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
         evaluate_speech(run, data, beams=1 if beams == 5 else beams, output=output, json_=json_, device=device)
+        return
+    if data is not None and run.is_dir() and can(run, "actions"):
+        from lmlab.analysis.action_errors import measure_actions
+        from lmlab.cli.console import progress_bar
+        from lmlab.cli.inspect.display import check_output, open_run, show
+
+        check_output(output, inputs=[run, data], overwrite=overwrite)
+        with progress_bar("reading") as progress:
+            errors = measure_actions(open_run(run, device).actor, [data], run=run.name, progress=progress)
+        show(errors, output=output, json_=json_, about=str(run))
         return
     if data is not None or columns is not None or others or drop_bad_labels:
         if not run.is_dir():

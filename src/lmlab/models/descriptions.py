@@ -141,6 +141,18 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab evaluate RUN DATA",
         ),
         Description(
+            "actions",
+            "chooses actions that reach a given return",
+            "a policy",
+            "choose actions",
+            "lmlab act and lmlab evaluate",
+            "decision-transformer: lmlab train decision-transformer EPISODES -o RUN",
+            "Policies: they choose actions that reach a given return",
+            ("lmlab act {run} --env CartPole-v1 --return 500", "lmlab evaluate {run} EPISODES"),
+            "train it on episodes (lmlab train {name} EPISODES -o RUN), and compare the returns that it reaches with: "
+            "lmlab act RUN --env NAME",
+        ),
+        Description(
             "vectors",
             "gives contextual vectors (embeddings)",
             "an encoder without a prediction head",

@@ -12,6 +12,7 @@ from lmlab.models.defaults.decoders import DECODERS
 from lmlab.models.defaults.encoder_decoders import ENCODER_DECODERS
 from lmlab.models.defaults.encoders import ENCODERS
 from lmlab.models.defaults.ngram_and_feedforward import NGRAM_AND_FEEDFORWARD
+from lmlab.models.defaults.policies import POLICIES
 from lmlab.models.defaults.recurrent import RECURRENT_NETWORKS, TAGGER
 from lmlab.models.defaults.speech import SPEECH
 from lmlab.models.defaults.system import LEFT_TO_RIGHT as LEFT_TO_RIGHT
@@ -29,6 +30,7 @@ _FAMILIES = (
     CAPTIONING,
     VISION,
     SPEECH,
+    POLICIES,
 )
 
 LINEAGE: dict[str, System] = {

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from lmlab.pages.figures.svg import SOFT, cut, drawing, element, label, tooltip
 
 DARKEST = 0.82
-"""Opacity of the black layer over a region without weight."""
+"""Opacity of the layer over a region without weight."""
+LAYER = (22, 40, 110)
+"""Its colour: dark, and not that of a black background."""
 ROOM = 22.0
 """Pixels below the picture for its title."""
 GAP = 18.0
@@ -74,7 +76,7 @@ class PictureHeatmap:
                     y=row * high,
                     width=wide,
                     height=high,
-                    style=f"fill:#000;fill-opacity:{dark:.3f}",
+                    style=f"fill:rgb{LAYER};fill-opacity:{dark:.3f}",
                 )
         longest = max(4, int(self.width / 7))
         yield label(self.width / 2, self._height + 15, cut(self.title, longest), anchor="middle", fill=SOFT)
@@ -84,7 +86,7 @@ class PictureHeatmap:
         axes.imshow(shown, extent=(0, 1, 1, 0), aspect=self.pixels.shape[0] / self.pixels.shape[1])
         if self.weights is not None:
             dark = DARKEST * (1 - np.clip(np.asarray(self.weights, float) / self._largest, 0, 1))
-            layer = np.concatenate([np.zeros((*dark.shape, 3)), dark[..., None]], axis=2)
+            layer = np.concatenate([np.full((*dark.shape, 3), np.divide(LAYER, 255)), dark[..., None]], axis=2)
             axes.imshow(layer, extent=(0, 1, 1, 0), aspect=self.pixels.shape[0] / self.pixels.shape[1])
         axes.set_axis_off()
 
