@@ -63,7 +63,7 @@ def test_surprisal(run_command, runs: Path, tmp_path: Path) -> None:
     said = run_command("inspect", "surprisal", gpt2, "lines.txt", "-o", "words.csv")
     assert said.code == 0, said.err
     lines = (tmp_path / "words.csv").read_text().splitlines()
-    assert lines[0] == "text,place,word,letters,start,end,tokens,bits"
+    assert lines[0] == "text,position,word,letters,start,end,tokens,bits"
     assert [line.split(",")[2] for line in lines[1:]] == ["the", "cat", "a", "dog", "ran"]
     said = run_command("inspect", "surprisal", gpt2, "--versus", lstm, "--text", "the cat sat", "-o", "both.html")
     assert said.code == 0, said.err
