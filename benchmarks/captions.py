@@ -158,7 +158,13 @@ def report_answers(path: Path, name: str) -> None:
 
 def kind_of(question: str) -> str:
     """What a question is about, by its first words."""
-    begins = {"what colour": "colour", "what is": "shape", "what size": "size", "how many": "number", "is there": "presence"}
+    begins = {
+        "what colour": "colour",
+        "what is": "shape",
+        "what size": "size",
+        "how many": "number",
+        "is there": "presence",
+    }
     return next((kind for words, kind in begins.items() if question.startswith(words)), "place")
 
 
