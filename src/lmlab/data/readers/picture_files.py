@@ -215,6 +215,22 @@ def list_pictures(paths: Sequence[str | Path]) -> list[Path]:
     return found
 
 
+def read_named(name: str) -> NDArray[np.uint8] | None:
+    """Return the pixels of the picture that a `PictureSource` calls `name`; None where it is no longer there."""
+    path, _, number = name.rpartition("#")
+    try:
+        if Path(name).is_file():
+            return FileSource(Path(name)).read()
+        if number.isdecimal() and Path(path).is_file() and is_idx(path):
+            return ArraySource(read_idx(Path(path)), int(number), path).read()
+        for parent in Path(name).parents:
+            if parent.suffix.lower() == ".zip" and parent.is_file():
+                return ZipSource(Archive(parent), Path(name).relative_to(parent).as_posix()).read()
+    except (ValueError, KeyError, IndexError, OSError):
+        return None
+    return None
+
+
 def _find_builtin(name: str) -> PictureFiles:
     if name not in BUILTIN_PICTURES:
         known = ", ".join(f"{BUILTIN}{each}" for each in BUILTIN_PICTURES) or "none"
