@@ -246,7 +246,9 @@ def _training(settings: list[str] | None) -> dict[str, Any]:
 
     groups = apply_settings({"train": {}}, settings or [])
     if set(groups) != {"train"}:
-        raise ValueError("--set of a comparison is for training alone (train.KEY=VALUE), the same for all models")
+        raise ValueError(
+            "--set of a comparison is only for training settings (train.KEY=VALUE), the same for all models"
+        )
     training: dict[str, Any] = groups["train"]
     return training
 

@@ -166,7 +166,7 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
             + (
                 "give --test besides --valid"
                 if getattr(conditions.data, "valid", None)
-                else "give --split a third share, or give --test a text of its own"
+                else "give --split a third share, or give --test a separate text"
             )
         )
     size = corpus.test.as_text().bytes

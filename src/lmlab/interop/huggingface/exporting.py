@@ -13,7 +13,7 @@ from lmlab import __version__
 from lmlab.config import build
 from lmlab.interop.huggingface import weights
 from lmlab.interop.huggingface.chat import export_chat
-from lmlab.interop.huggingface.config import write_settings
+from lmlab.interop.huggingface.config import nest, write_settings
 from lmlab.interop.huggingface.families import family_of_kind
 from lmlab.interop.huggingface.files import write_weights
 from lmlab.interop.huggingface.frames import split_template
@@ -144,7 +144,7 @@ def _write_folder(export: Export, tokenizer: Tokenizer | None, folder: Path) -> 
         opening = _opening(export, tokenizer)
         config |= {name: token for name, token in _token_ids(table, tokenizer, opening).items() if name not in config}
         remembered |= _write_tokens(export, tokenizer, folder, adapted.values, opening)
-    write_json(folder / "config.json", config)
+    write_json(folder / "config.json", nest(table, config))
     write_json(folder / OURS, remembered)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from lmlab.config import build
 from lmlab.interop.huggingface import weights
 from lmlab.interop.huggingface.chat import import_chat
-from lmlab.interop.huggingface.config import check_options, read_settings, write_settings
+from lmlab.interop.huggingface.config import check_options, flatten, read_settings, write_settings
 from lmlab.interop.huggingface.families import family_of_config, family_of_kind
 from lmlab.interop.huggingface.files import read_weights
 from lmlab.interop.huggingface.frames import find_frame, import_frame
@@ -173,7 +173,7 @@ def _read_folder(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     if not isinstance(theirs, dict):
         raise DamagedError(f"{where} is damaged: it is not a table of settings")
     family, architecture = family_of_config(theirs, where=where)
-    theirs = family.unify(theirs)
+    theirs = family.unify(flatten(family, theirs))
     head = architecture if isinstance(architecture, Head) else None
     values = read_settings(family, theirs, where=where)
     values |= {} if family.files is None else family.files.read_settings(folder, theirs)
@@ -260,7 +260,7 @@ def _ours(folder: Path) -> dict[str, Any]:
     if not isinstance(ours, dict) or not {"kind", "model"} <= ours.keys():
         raise DamagedError(f"{folder / OURS} is damaged: it names no kind and settings; remove it to read the rest")
     if wrong := [name for name in tables if not isinstance(ours.get(name, {}), dict)]:
-        raise DamagedError(f"{folder / OURS} is damaged: {wrong[0]} is no table; remove it to read the rest")
+        raise DamagedError(f"{folder / OURS} is damaged: {wrong[0]} is not a table; remove it to read the rest")
     return ours
 
 
@@ -279,5 +279,5 @@ def _ours_of(folder: Path, family: Family, theirs: Mapping[str, Any]) -> dict[st
     known = kind == family.kind or kind in family.also
     if known and all(theirs.get(name) == value for name, value in write_settings(family, config).items()):
         return ours
-    warnings.warn(f"{where} is left out: it belongs to another config.json than the one beside it", stacklevel=4)
+    warnings.warn(f"{where} is left out: it belongs to another config.json", stacklevel=4)
     return {}

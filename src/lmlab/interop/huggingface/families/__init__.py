@@ -9,6 +9,7 @@ from lmlab.config import suggest
 from lmlab.interop.huggingface.families.albert import ALBERT
 from lmlab.interop.huggingface.families.bart import BART
 from lmlab.interop.huggingface.families.bert import BERT
+from lmlab.interop.huggingface.families.clip import CLIP
 from lmlab.interop.huggingface.families.decision_transformer import DECISION_TRANSFORMER
 from lmlab.interop.huggingface.families.electra import ELECTRA
 from lmlab.interop.huggingface.families.gpt import GPT
@@ -29,7 +30,7 @@ FAMILIES: dict[str, Family] = {
         *(GPT, GPT2, TRANSFORMER_XL, REFORMER, LLAMA, MISTRAL, QWEN2),
         *(BERT, XLNET, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA),
         *(BART, MARIAN, WHISPER),
-        *(VIT, DECISION_TRANSFORMER),
+        *(VIT, CLIP, DECISION_TRANSFORMER),
     )
 }
 """By their name for the model type."""
