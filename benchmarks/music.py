@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/music"))
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the budgets")
     options = parser.parse_args()
+    steps: list[float] = []
     for name, (data, tokenizer, flops) in STUDIES.items():
         need(data)
         print(f"\n## {name}, {options.scale * flops:.2g} FLOPs each", flush=True)
@@ -71,8 +73,10 @@ def main() -> None:
         unit = tokenizer_of(next(iter(runs.values())).model).unit
         print_ranking(runs, lengths, unit=f"nats per {unit}")
         if tokenizer == "grid:4":
-            print_ranking(runs, [length / VOICES for length in lengths], unit="nats per step")
+            steps = [length / VOICES for length in lengths]
             print_repetition(runs, path)
+        if data == "jsb_chorales":
+            print_ranking(runs, steps, unit="nats per step (a sixteenth note)")
 
 
 def print_repetition(runs: dict[str, Trained], path: Path) -> None:
@@ -109,14 +113,12 @@ def notes_of(piece: NDArray[np.int64]) -> list[tuple[int, int]]:
     """The notes of the highest voice as (pitch, steps); equal pitches in a row are one note, rests are left out."""
     melody = piece[:, 0]
     bounds = [0, *(np.flatnonzero(np.diff(melody)) + 1).tolist(), len(melody)]
-    return [
-        (int(melody[start]), end - start) for start, end in zip(bounds, bounds[1:], strict=False) if melody[start] >= 0
-    ]
+    return [(int(melody[start]), end - start) for start, end in pairwise(bounds) if melody[start] >= 0]
 
 
 def repeated(notes: list[tuple[int, int]]) -> float | None:
     """The fraction of motifs that occurred before; None for a piece that is too short."""
-    steps = [(later[0] - note[0], note[1]) for note, later in zip(notes, notes[1:], strict=False)]
+    steps = [(later[0] - note[0], note[1]) for note, later in pairwise(notes)]
     motifs = [tuple(steps[place : place + MOTIF]) for place in range(len(steps) - MOTIF + 1)]
     if len(motifs) < 2:
         return None
