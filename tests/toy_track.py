@@ -59,7 +59,7 @@ class NamingColours(Track):
     def units(self, tests: Tests) -> Units:
         return Units("pictures", len(COLOURS))
 
-    def verdict(self, entry: Entry) -> str:
+    def conclusion(self, entry: Entry) -> str:
         return f"It names {entry['accuracy']:.0%} of the colours."
 
     def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:

@@ -15,7 +15,7 @@ from lmlab.cli.leaderboard import show
 from lmlab.comparison import held_out
 from lmlab.comparison.folder import Published
 from lmlab.comparison.held_out import make_test_text
-from lmlab.comparison.leaderboard import headline, make_board, read_entries, read_rankings, to_csv, verdict
+from lmlab.comparison.leaderboard import conclusion, headline, make_board, read_entries, read_rankings, to_csv
 from lmlab.comparison.plan import Skipped, choose_systems
 from lmlab.comparison.plots import AXES, choose_colours, cost_charts, curve_charts
 from lmlab.comparison.ranking import rank
@@ -69,7 +69,7 @@ def test_a_toy_track_ranks_two_runs(done: Published) -> None:
     assert difference.low < 0.625 < difference.high
     assert difference.significant
     assert headline(ranking) == "vermeer names colours best: 0.875 accuracy."
-    assert verdict(ranking).startswith("It names 88% of the colours. monet is 0.625 behind vermeer")
+    assert conclusion(ranking).startswith("It names 88% of the colours. monet is 0.625 behind vermeer")
 
 
 @pytest.mark.usefixtures("painters")
@@ -77,7 +77,7 @@ def test_a_toy_track_is_written_read_and_shown(done: Published) -> None:
     found = results(done.board["conditions"], record("vermeer", named(40)))
     board = make_board(found)
     assert [entry["name"] for entry in board["colours"]] == ["vermeer", "monet"]
-    assert board["entries"] == board["blanks"] == []
+    assert board["entries"] == board["masked"] == []
     assert "Colours are no text." in board["colours_ranking"]["why"]
     (ranking,) = read_rankings(board)
     assert ranking.track is TRACK

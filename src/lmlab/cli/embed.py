@@ -64,12 +64,12 @@ def embed(
     check_outputs(outputs, inputs=[run, file], overwrite=overwrite)
     select_layers(layers)
     wanted = None if pool is None else find_pool(pool)
-    place = choose_device(device)
+    position = choose_device(device)
     texts = read_lines(file)
     if not texts:
         raise ValueError(f"{file}: there is no line to embed")
     with progress_bar("embedding") as progress:
-        model = load(run, device=place)
+        model = load(run, device=position)
         options: dict[str, Any] = {
             "layers": layers,
             "truncate": truncate,

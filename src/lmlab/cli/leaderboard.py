@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lmlab.cli.console import Console
-from lmlab.comparison.leaderboard import Board, describe_groups, headline, read_rankings, verdict
+from lmlab.comparison.leaderboard import Board, conclusion, describe_groups, headline, read_rankings
 from lmlab.comparison.notes import ADDED, describe_basis, write_caveats
 from lmlab.comparison.plan import PlannedRun, Skipped
 from lmlab.comparison.ranking import Ranking
@@ -123,7 +123,7 @@ def _show(ranking: Ranking, console: Console, *, caveats: list[str]) -> None:
             console.print(f"[red]{escape(entry['name'])} failed:[/red] {escape(entry['error'])}", soft_wrap=True)
     for entry in ranking.apart:
         console.print(f"{escape(entry['name'])} is ranked separately: {escape(entry['reason'])}", soft_wrap=True)
-    console.print(f"\n[bold]{escape(headline(ranking))}[/bold] {escape(verdict(ranking))}")
+    console.print(f"\n[bold]{escape(headline(ranking))}[/bold] {escape(conclusion(ranking))}")
     for line in describe_groups(ranking):
         console.print(escape(line))
     for caveat in caveats:
@@ -132,17 +132,17 @@ def _show(ranking: Ranking, console: Console, *, caveats: list[str]) -> None:
 
 def _below(ranking: Ranking) -> list[str]:
     """What has to be known to read the table: signs, and what the costs are of."""
-    said = []
+    lines = []
     if any("added" in entry for entry in ranking.ranked):
-        said.append(ADDED)
+        lines.append(ADDED)
     if any(entry["lossy"] for entry in ranking.ranked):
-        said.append("lossy: the tokenizer loses part of the text, so the score looks better than it is.")
+        lines.append("lossy: the tokenizer loses part of the text, so the score looks better than it is.")
     apart = {entry["name"]: (entry["training"]["seconds"], more) for entry in ranking.ranked
              if (more := validation_seconds(entry["training"]))}  # fmt: skip
     if apart:
         times = "; ".join(f"{name} {short(own)} s + {short(more)} s" for name, (own, more) in apart.items())
-        said.append(f"{describe_basis(ranking.ranked)} Training + validation: {times}.")
-    return said
+        lines.append(f"{describe_basis(ranking.ranked)} Training + validation: {times}.")
+    return lines
 
 
 def _table(ranking: Ranking, width: int) -> Table:

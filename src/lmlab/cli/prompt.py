@@ -84,8 +84,8 @@ def prompt(
     _print(asked, task, run.name, tuned, None if finetuned is None else finetuned.name)
     if show:
         first = asked.answers[-1]
-        told = f"\n--- the first prompt ---\n{first.prompt}\n--- answered ---\n{first.first}\n"
-        sys.stdout.write("".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in told))
+        shown = f"\n--- the first prompt ---\n{first.prompt}\n--- answered ---\n{first.first}\n"
+        sys.stdout.write("".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in shown))
 
 
 def _numbers(text: str) -> list[int]:

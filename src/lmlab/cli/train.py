@@ -134,7 +134,7 @@ def train(
         "seed": seed,
         "overwrite": overwrite or None,
     }
-    places = {
+    positions = {
         "text": text,
         "valid": valid,
         "test": test,
@@ -151,7 +151,7 @@ def train(
         _check_resumed(model, fixed, changed)
         spent = {name: value for name, value in spending.items() if value is not None}
         train_settings = spent | {name.removeprefix("train."): value for name, value in changed.items()}
-        texts = {name: value for name, value in places.items() if value}
+        texts = {name: value for name, value in positions.items() if value}
         from lmlab.runs.run import resume as resume_run
 
         _report(_watch(lambda **watching: resume_run(model, settings=train_settings, texts=texts, **watching)))
@@ -165,7 +165,7 @@ def train(
         raise ValueError("give -o RUN, the run directory to create, for instance -o runs/first")
     from lmlab.runs.train import train as train_run
 
-    options: dict[str, Any] = {**spending, **fixed, **places, "overwrite": overwrite, "resume": resume}
+    options: dict[str, Any] = {**spending, **fixed, **positions, "overwrite": overwrite, "resume": resume}
     _report(_watch(lambda **watching: train_run(model, settings=changed, **options, **watching)))
 
 

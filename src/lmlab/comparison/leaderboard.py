@@ -56,14 +56,22 @@ def _written(ranking: Ranking, conditions: dict[str, Any]) -> Board:
 
 
 def read_entries(board: Board) -> list[Entry]:
-    """The entries of all tracks."""
+    """Return the entries of all tracks."""
+    board = _with_new_keys(board)
     return [entry for track in TRACKS.values() for entry in board.get(track.key or "entries", [])]
 
 
 def read_rankings(board: Board) -> list[Ranking]:
     """The rankings of a board that hold any system, in the order of the tracks, unless all systems of one failed."""
+    board = _with_new_keys(board)
     rankings = [_read(track, board) for track in TRACKS.values() if (track.key or "entries") in board]
     return sorted((each for each in rankings if each.entries or each.apart), key=lambda each: not each.ranked)
+
+
+def _with_new_keys(board: Board) -> Board:
+    """Return a board with the present keys; until version 0.6 the key of masked models was `blanks`."""
+    renamed = {"blanks": "masked", "blanks_ranking": "masked_ranking"}
+    return {renamed.get(key, key): value for key, value in board.items()}
 
 
 def _read(track: Track, board: Board) -> Ranking:
@@ -92,20 +100,20 @@ def headline(ranking: Ranking) -> str:
     return f"{first['name']} {words.does} best: {score}."
 
 
-def verdict(ranking: Ranking) -> str:
+def conclusion(ranking: Ranking) -> str:
     """What the result means, and which differences from the best are significant."""
     if not ranking.ranked:
         return ""
-    best, said = ranking.leaders[0], [ranking.track.verdict(ranking.ranked[0])]
+    best, parts = ranking.leaders[0], [ranking.track.conclusion(ranking.ranked[0])]
     if len(ranking.ranked) > 1 and not ranking.tested:
-        said.append("The test text has too few parts to test whether the models differ.")
-        return " ".join(said)
+        parts.append("The test text has too few parts to test whether the models differ.")
+        return " ".join(parts)
     behind = [entry["name"] for entry in ranking.ranked if entry["name"] not in ranking.leaders]
     if behind:
         found = ranking.difference(best, behind[0])
         paired = " (paired test; the intervals overlap)" if found in ranking.paired_only else ""
-        said.append(f"{behind[0]} is {found.value:.3f} behind {best}: a significant difference{paired}.")
-    return " ".join(said)
+        parts.append(f"{behind[0]} is {found.value:.3f} behind {best}: a significant difference{paired}.")
+    return " ".join(parts)
 
 
 def describe_groups(ranking: Ranking) -> list[str]:
@@ -113,12 +121,12 @@ def describe_groups(ranking: Ranking) -> list[str]:
     if not ranking.tested:
         return []
     if ranking.ties:
-        said = ["Models that share a letter do not differ significantly; all other pairs do (corrected p < 0.05)."]
+        parts = ["Models that share a letter do not differ significantly; all other pairs do (corrected p < 0.05)."]
     else:
-        said = ["Every difference in this ranking is statistically significant (corrected p < 0.05)."]
+        parts = ["Every difference in this ranking is statistically significant (corrected p < 0.05)."]
     if pairs := [f"{each.better} and {each.worse}" for each in ranking.paired_only]:
-        said.append(f"Significant by the paired test, although the intervals overlap: {'; '.join(pairs)}.")
-    return said
+        parts.append(f"Significant by the paired test, although the intervals overlap: {'; '.join(pairs)}.")
+    return parts
 
 
 def join(names: Sequence[str]) -> str:

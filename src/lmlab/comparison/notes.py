@@ -110,12 +110,12 @@ def _coverage(ranking: Ranking) -> list[str]:
             f"One random seed: i{covered}, but not the variation between training runs. Another seed can change the "
             "ranking; --seeds 3 to 5 cover that, too."
         ]
-    said = [f"I{covered} and of the random seed ({' or '.join(map(str, several))} seeds)."]
+    parts = [f"I{covered} and of the random seed ({' or '.join(map(str, several))} seeds)."]
     if single:
-        said.append(f"Of {', '.join(single)} there is only one seed: other seeds are not covered.")
+        parts.append(f"Of {', '.join(single)} there is only one seed: other seeds are not covered.")
     if several[0] < FEW_SEEDS:
-        said.append("With two seeds, intervals are very wide: use three to five.")
-    return [" ".join(said)]
+        parts.append("With two seeds, intervals are very wide: use three to five.")
+    return [" ".join(parts)]
 
 
 def _of_intervals(results: Results, rankings: Sequence[Ranking]) -> Iterator[str]:

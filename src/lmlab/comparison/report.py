@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from lmlab.comparison.leaderboard import Board, describe_groups, headline, join, read_rankings, verdict
+from lmlab.comparison.leaderboard import Board, conclusion, describe_groups, headline, join, read_rankings
 from lmlab.comparison.notes import write_caveats
 from lmlab.comparison.plots import choose_colours, cost_charts, curve_charts
 from lmlab.comparison.ranking import Ranking
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """A model that has no place in the ranking, and why."""
+    """A model that is not ranked, and why."""
 
     name: str
     what: str
@@ -76,7 +76,7 @@ class RankingView(NamedTuple):
 
     track: Track
     headline: str  # "" where it is the headline of the page
-    verdict: str
+    conclusion: str
     leaderboard: Leaderboard
     groups: list[str]
     caveats: list[str]
@@ -100,7 +100,7 @@ def make_report(board: Board, passages: Mapping[tuple[str, str], Passage]) -> Ma
         "comparison.html",
         title=f"{sum(len(ranking.ranked) for ranking in rankings)} language models compared",
         headline=headline(rankings[0]),
-        verdict=verdict(rankings[0]),
+        conclusion=conclusion(rankings[0]),
         lead={
             "models": len(conditions["systems"]),
             "train": conditions["text"]["train"]["bytes"],
@@ -180,7 +180,7 @@ def view_ranking(
     return RankingView(
         track=track,
         headline="" if first else headline(ranking),
-        verdict=verdict(ranking),
+        conclusion=conclusion(ranking),
         leaderboard=table,
         groups=describe_groups(ranking),
         caveats=write_caveats(ranking, board["conditions"]),

@@ -62,9 +62,7 @@ def find_head(family: Family, task: Mapping[str, Any]) -> Head:
         has = " and ".join(f"{name} = {value!r}" for name, value in wrong.items())
         options = " ".join(_option(name, wanted[name]) for name in wrong)
         why = ", which reads the decoder," if "frame" in wrong else ""
-        raise ValueError(
-            f"{head.name}{why} has no place for a head with {has}; for one that fits, fine-tune with {options}"
-        )
+        raise ValueError(f"{head.name}{why} cannot hold a head with {has}; for one that fits, fine-tune with {options}")
     return head
 
 
@@ -150,7 +148,7 @@ def write_head_config(head: Head, task: Mapping[str, Any]) -> dict[str, Any]:
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
     }
-    if task["kind"] in ("classification", "regression"):
+    if task["kind"] in ("classification", "regression", "picture_classification"):
         regression = task["kind"] == "regression"
         config["problem_type"] = "regression" if regression else "single_label_classification"
     if head.dropout is not None:
@@ -170,12 +168,13 @@ def read_task(head: Head, config: Mapping[str, Any], *, dropout: float, where: s
             )
         kind = "regression" if len(labels) == 1 else kind
     task: dict[str, Any] = {"kind": kind, "method": "full"}
-    if kind in ("classification", "tagging"):
+    if kind in ("classification", "tagging", "picture_classification"):
         task["labels"] = labels
     if kind == "tagging":
         task["scheme"] = find_scheme(labels)
     if head.pool is not None:
-        task |= {"pool": head.pool, "activation": head.activation, "bias": head.bias}
+        task |= {"pool": head.pool, "activation": head.activation}
+        task |= {} if kind == "picture_classification" else {"bias": head.bias}
     given = None if head.dropout is None else config.get(head.dropout, dropout)
     return {**task, "dropout": 0.0 if head.dropout is None else dropout if given is None else given}
 

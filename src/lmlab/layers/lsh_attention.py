@@ -59,14 +59,14 @@ def hash_vectors(x: Tensor, rotations: Tensor, factors: Sequence[int]) -> Tensor
     buckets = torch.zeros(len(x), heads, rounds, x.shape[2], dtype=torch.long, device=x.device)
     for number in range(rounds):
         turned = x @ rotations[:, :, number]  # [B, H, T, axes]
-        place, step = 0, 1
+        position, step = 0, 1
         for factor in factors:
-            along = turned[..., place : place + factor // 2]
+            along = turned[..., position : position + factor // 2]
             high, low = along.max(-1), along.min(-1)
             buckets[:, :, number] += step * torch.where(
                 high.values >= -low.values, high.indices, low.indices + factor // 2
             )
-            place, step = place + factor // 2, step * factor
+            position, step = position + factor // 2, step * factor
     return buckets
 
 
@@ -81,12 +81,12 @@ def choose_factors(window: int, chunk: int, *, most: int = 128) -> list[int]:
     return [2 ** (power // 2), 2 ** (power - power // 2)]
 
 
-def places_in_buckets(buckets: Tensor, *, counts: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    """Where each token stands in its bucket: place = bucket · stride + the tokens that were in the bucket before it.
+def positions_in_buckets(buckets: Tensor, *, counts: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    """Return the position of each token: bucket · stride + the number of earlier tokens in the bucket.
 
-    buckets [..., T] and counts [..., n], how many each of n buckets has already -> places [..., T] and counts then.
-    With a stride above any count, the difference of two places tells whether tokens share a bucket, and how far apart
-    they are in it.
+    buckets [..., T] and counts [..., n], how many each of n buckets has already -> positions [..., T] and counts then.
+    With a stride above any count, the difference of two positions shows whether two tokens share a bucket, and how far
+    apart they are in it.
     """
     after = counts.scatter_add(-1, buckets, torch.ones_like(buckets))
     if buckets.shape[-1] == 1:
@@ -118,16 +118,16 @@ class BucketSlot(NamedTuple):
     """What one layer needs of earlier tokens: their keys and values, and where they stand in their buckets."""
 
     slot: Slot
-    places: Tensor  # [B, H, R, room], written in place
+    positions: Tensor  # [B, H, R, room], written in place
     counts: Tensor  # [B, H, R, n], tokens in each bucket, written in place
 
     def extend(self, new: Tensor) -> Tensor:
-        """The places [B, H, R, T] of the new tokens -> those of all tokens [B, H, R, S]."""
+        """The positions [B, H, R, T] of the new tokens -> those of all tokens [B, H, R, S]."""
         if self.slot.rows is None:
-            self.places.narrow(3, self.slot.start, new.shape[3]).copy_(new)
+            self.positions.narrow(3, self.slot.start, new.shape[3]).copy_(new)
         else:
-            self.places.scatter_(3, self.slot.rows.places[:, None, None].expand_as(new), new)
-        return self.places.narrow(3, 0, self.slot.length)
+            self.positions.scatter_(3, self.slot.rows.positions[:, None, None].expand_as(new), new)
+        return self.positions.narrow(3, 0, self.slot.length)
 
 
 def found(mine: Tensor, theirs: Tensor, *, reach: int) -> Tensor:
@@ -140,7 +140,7 @@ def found(mine: Tensor, theirs: Tensor, *, reach: int) -> Tensor:
 
 
 def or_itself(seen: Tensor, first: int) -> Tensor:
-    """The mask [B, H, T, S] in which a query that finds no key, at place `first` + its number, sees itself."""
+    """The mask [B, H, T, S] in which a query that finds no key, at position `first` + its number, sees itself."""
     alone = ~seen.any(-1)
     seen.diagonal(first, dim1=-2, dim2=-1).logical_or_(alone)
     return seen
@@ -185,17 +185,17 @@ class LSHAttention(nn.Module):
         buckets = hashes.buckets.long()
         if slot is None:
             counts = buckets.new_zeros(*buckets.shape[:3], self.buckets + 1)
-            places, _ = places_in_buckets(buckets, counts=counts, stride=self.stride)
-            return self._mix(self._attend_fresh(q, v, places))
-        places, counts = places_in_buckets(buckets, counts=slot.counts, stride=self.stride)
+            positions, _ = positions_in_buckets(buckets, counts=counts, stride=self.stride)
+            return self._mix(self._attend_fresh(q, v, positions))
+        positions, counts = positions_in_buckets(buckets, counts=slot.counts, stride=self.stride)
         slot.counts.copy_(counts)
-        all_places = slot.extend(places)
+        all_places = slot.extend(positions)
         k_all, v_all = slot.slot.extend(torch.stack((normalise(q), v), 2)).unbind(2)
         if slot.slot.start == 0 and slot.slot.rows is None:
-            return self._mix(self._attend_fresh(q, v, places))
+            return self._mix(self._attend_fresh(q, v, positions))
         rows = max(1, MASKED // (q.shape[0] * self.heads * slot.slot.length))
         parts = [
-            self._attend_on(q[:, :, a : a + rows], k_all, v_all, places[..., a : a + rows], all_places, slot.slot, a)
+            self._attend_on(q[:, :, a : a + rows], k_all, v_all, positions[..., a : a + rows], all_places, slot.slot, a)
             for a in range(0, q.shape[2], rows)
         ]
         return self._mix(torch.cat(parts, 2))
@@ -220,14 +220,14 @@ class LSHAttention(nn.Module):
         attention = 4.0 * inside * self.keys(length, rounds)
         return [(attention, 4.5 if self.sorts(length, rounds) else 4.0), (inside * rounds * sum(self.factors), 1.0)]
 
-    def _attend_fresh(self, q: Tensor, v: Tensor, places: Tensor) -> Tensor:
+    def _attend_fresh(self, q: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         """Texts that are read from their beginning."""
         watch = self.probabilities if is_watched(self.probabilities) else None
-        if watch is None and self.sorts(q.shape[2], places.shape[2]):
+        if watch is None and self.sorts(q.shape[2], positions.shape[2]):
             bound = self.stride * (self.buckets + 1)
             apart = q.transpose(1, 2), v.transpose(1, 2)  # as they lie in memory
-            return attend_sorted(*apart, places, reach=self.reach, bound=bound).transpose(1, 2)
-        seen = or_itself(found(places, places, reach=self.reach), 0)
+            return attend_sorted(*apart, positions, reach=self.reach, bound=bound).transpose(1, 2)
+        seen = or_itself(found(positions, positions, reach=self.reach), 0)
         return attend(q, normalise(q), v, mask=seen, watch=watch)
 
     def _attend_on(
@@ -240,7 +240,7 @@ class LSHAttention(nn.Module):
             return attend(q, k, v, mask=or_itself(seen, slot.start + first), watch=watch)
         part = slice(first, first + q.shape[2])
         seen &= slot.rows.mask[:, :, part]
-        itself = torch.arange(k.shape[2], device=k.device) == slot.rows.places[:, None, part, None]
+        itself = torch.arange(k.shape[2], device=k.device) == slot.rows.positions[:, None, part, None]
         return attend(q, k, v, mask=seen | (itself & ~seen.any(-1, keepdim=True)), watch=watch)
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -281,7 +281,7 @@ class ChunkedLSHAttention(LSHAttention):
         return self._mix(z[:, :, :length])
 
     def padded(self, length: int) -> int:
-        """How many places a text of this length takes."""
+        """How many positions a text of this length takes."""
         return length if length <= self.least else -(-length // self.multiple) * self.multiple
 
     def keys(self, length: int, rounds: int) -> float:

@@ -46,7 +46,7 @@ class SkewedAttention(nn.Module):
         if slot is None or slot.rows is None:
             relative, mask = skewed_scores(q, self.distances, span), causal_mask(length, span, device=x.device)
         else:
-            relative, mask = gathered_scores(q, self.distances, span, slot.rows.places), slot.rows.mask
+            relative, mask = gathered_scores(q, self.distances, span, slot.rows.positions), slot.rows.mask
         scores = (q @ k.mT + relative) / math.sqrt(self.head_width)
         weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
         if is_watched(self.probabilities):

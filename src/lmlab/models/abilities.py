@@ -3,7 +3,7 @@
 No code asks what a model is. `ability(model, PredictsNext)` gives what can do it: the model itself, a part of it, or an
 encoder together with its head. A protocol sees names only, so no model has a method that exists only to refuse.
 
-Shapes: B batch, T time, K places, D width, V vocabulary.
+Shapes: B batch, T time, K positions, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ State = Any
 class Output(NamedTuple):
     """What a forward pass gives."""
 
-    hidden: Tensor  # [B, T, D], the vectors from which scores are computed; [B, K, D] where K places were asked for
+    hidden: Tensor  # [B, T, D], the vectors from which scores are computed; [B, K, D] where K positions were asked for
     state: State = None
 
 
@@ -169,7 +169,7 @@ class LearnsTarget(WritesTarget, Protocol):
 
 @runtime_checkable
 class FillsMasks(Protocol):
-    """Predicts masked tokens from both sides; the scores at a place are those of the token at that place itself."""
+    """Predicts masked tokens from both sides; the scores at a position are those of the token there."""
 
     @property
     def vocabulary(self) -> int: ...
@@ -181,13 +181,13 @@ class FillsMasks(Protocol):
     def device(self) -> torch.device: ...
 
     def read(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
-        """The vectors [B, K, D] at the places `at` [B, K] of each row, whose tokens are missing; or at all of them.
+        """The vectors [B, K, D] at the positions `at` [B, K] of each row, whose tokens are missing; or at all of them.
 
-        A missing token is replaced by a mask. Some models see it, some take any token at these places as missing.
+        A missing token is replaced by a mask. Some models see it, some take any token at these positions as missing.
         """
 
     def fill(self, *, at: Tensor, **inputs: Any) -> Tensor:
-        """The scores [B, K, V] of the tokens at the places `at` [B, K]."""
+        """The scores [B, K, V] of the tokens at the positions `at` [B, K]."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The scores [..., V] at vectors [..., D] that `read` gave."""
@@ -199,12 +199,12 @@ class FillsMasks(Protocol):
         """The sum of `nll`, computed the fast way for training."""
 
     def head_flops(self) -> float:
-        """Floating-point operations of the scores at one place."""
+        """Floating-point operations of the scores at one position."""
 
     def reading_flops(
         self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
     ) -> float:
-        """Floating-point operations of `read` for a batch, with `places` places in each row."""
+        """Floating-point operations of `read` for a batch, with `positions` positions in each row."""
 
 
 @runtime_checkable
@@ -212,7 +212,7 @@ class FillsInOrder(FillsMasks, Protocol):
     """Predicts tokens in any order: each from what is given and from those before it in that order."""
 
     def read_in_order(self, *, order: Tensor, at: Tensor, state: State = None, **inputs: Any) -> tuple[Tensor, State]:
-        """The vectors [B, K, D] at the places `at` [B, K], and the state after the text.
+        """The vectors [B, K, D] at the positions `at` [B, K], and the state after the text.
 
         `order` [B, T] is 0 at tokens that are given, and n at the n-th that is predicted; equal numbers do not see
         each other.
@@ -221,7 +221,7 @@ class FillsInOrder(FillsMasks, Protocol):
 
 @runtime_checkable
 class Detects(Protocol):
-    """Tells at every place whether the token was replaced."""
+    """Predicts for every position whether the token was replaced."""
 
     def detect(self, **inputs: Any) -> Tensor:
         """Logits [B, T] of "this token is not the original one"."""
@@ -296,7 +296,7 @@ class Ability(NamedTuple):
 KINDS: dict[str, type] = {
     "next token": PredictsNext,
     "both directions": PredictsBothWays,
-    "blanks": FillsMasks,
+    "masks": FillsMasks,
     "any order": FillsInOrder,
     "transcripts": Transcribes,
     "target text": WritesTarget,
@@ -344,8 +344,8 @@ def require(model: object, kind: type[A]) -> A:
         return found
     wanted = next(each for each in ABILITIES.values() if each.kind is listed_ability(kind))
     able = [each for each in ABILITIES.values() if each.name != "pairs" and ability(model, each.kind) is not None]
-    told = DESCRIPTIONS[wanted.name]
+    description = DESCRIPTIONS[wanted.name]
     is_a = f"is {DESCRIPTIONS[able[0].name].model}; it " if able else ""
     verbs = dict.fromkeys(verb for each in able for verb in each.uses.replace(" and ", ", ").split(", "))
     uses = f"use it with {', '.join(verbs)}, or " if able else ""
-    raise ValueError(f"{name_of(model)} {is_a}cannot {told.verb}: {uses}train {wanted.systems}")
+    raise ValueError(f"{name_of(model)} {is_a}cannot {description.verb}: {uses}train {wanted.systems}")

@@ -16,7 +16,7 @@ class Description(NamedTuple):
     systems: str  # some that have it
     title: str  # over the systems that are known for it
     commands: tuple[str, ...] = ()
-    """What to try with a run that has it: {run} is its folder, {prompt} a few words, {blank} the same with a blank."""
+    """What to try with a run that has it: {run} is its folder, {prompt} a few words, {masked} the same with a mask."""
     instead: str = ""  # how its systems are compared, where `lmlab compare` has no track for it
 
 
@@ -44,14 +44,14 @@ DESCRIPTIONS: dict[str, Description] = {
             ("lmlab embed {run} FILE --layers mix -o out.npy", "lmlab score {run} FILE"),
         ),
         Description(
-            "blanks",
-            "predicts masked tokens (fills blanks)",
+            "masks",
+            "predicts masked tokens",
             "a masked language model",
             "predict masked tokens",
             "lmlab fill and lmlab score",
             "bert, roberta, albert or electra",
             "Masked language models: they predict masked tokens from the text on both sides",
-            ("lmlab fill {run} {blank}", "lmlab embed {run} FILE -o out.npy"),
+            ("lmlab fill {run} {masked}", "lmlab embed {run} FILE -o out.npy"),
         ),
         Description(
             "any order",

@@ -304,13 +304,13 @@ class Reformer(NextTokenModel):
         """The state after `more` tokens, and what each layer needs to write them."""
         cache, slots = state.cache.advance(more, window=self.config.window)
         room = cache.layers[0].shape[3]
-        places = tuple(with_room(each, room) for each in state.places)
-        hashed = iter(zip(places, state.counts, strict=True))
+        positions = tuple(with_room(each, room) for each in state.positions)
+        hashed = iter(zip(positions, state.counts, strict=True))
         mine: list[Slot | BucketSlot | None] = [
             BucketSlot(slot, *next(hashed)) if kind == "lsh" else slot
             for kind, slot in zip(self.config.kinds, slots, strict=True)
         ]
-        return HashedCache(cache, places, state.counts), mine
+        return HashedCache(cache, positions, state.counts), mine
 
     def _read_by_length(self, tokens: Tensor, lengths: Tensor) -> Output:
         """Rows of equal length together, without padding, which would change where chunks begin."""

@@ -191,7 +191,7 @@ class Transformer(EncoderDecoder):
 
     def _read(self, source: Tensor, padding: Padding) -> Tensor:
         table = self.embedding if self.source_embedding is None else self.source_embedding
-        positions = padding.place(self.encoder.positions(0, source.shape[1]))
+        positions = padding.position_vectors(self.encoder.positions(0, source.shape[1]))
         x = self.encoder.embed(table(padding.pack(source)) * self.scale, positions)
         for block in self.encoder.blocks:
             record_layer(x, unpack=padding.unpack)
@@ -225,7 +225,7 @@ class Transformer(EncoderDecoder):
         """As in `EncoderDecoder`; where `target_lengths` tell how many tokens each target has, padding is spared."""
         start = 0 if state is None else state.decoder.length
         padding = pack_tokens(tokens, target_lengths) if state is None else NoPadding()
-        positions = padding.place(self.decoder.positions(start, tokens.shape[1]))
+        positions = padding.position_vectors(self.decoder.positions(start, tokens.shape[1]))
         y = self.decoder.embed(self.embedding(padding.pack(tokens)) * self.scale, positions)
         if state is None:
             if source is None:

@@ -218,7 +218,7 @@ class Whisper(EncoderDecoder):
         start = 0 if state is None else state.decoder.length
         check_window(start, tokens.shape[1], self.config.window)
         padding = pack_tokens(tokens, target_lengths) if state is None else NoPadding()
-        positions = padding.place(self.decoder.positions(start, tokens.shape[1]))
+        positions = padding.position_vectors(self.decoder.positions(start, tokens.shape[1]))
         y = self.decoder.dropout(self.embedding(padding.pack(tokens)) + positions)
         if state is None:
             if sound is None:

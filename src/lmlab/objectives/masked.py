@@ -74,7 +74,7 @@ class Blanks(PreTraining):
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
     specials: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
     likelihood: ClassVar[bool] = False
-    asked_beside: int = 0  # places of a row, beside the chosen ones, whose vectors the loss needs
+    extra_positions: int = 0  # positions of a row, beside the chosen ones, whose vectors the loss needs
     config: BlanksConfig
 
     def __init__(self, config: BlanksConfig, tokenizer: Tokenizer, frame: Frame) -> None:
@@ -106,16 +106,16 @@ class Blanks(PreTraining):
 
     def _corrupt(self, raw: Rows, generator: np.random.Generator, **shares: float) -> tuple[Corrupted, Draws]:
         draws = draw_numbers(raw, generator, dynamic=self.config.dynamic)
-        blanks = corrupt(
+        corrupted = corrupt(
             raw, draws, pieces=self.pieces, mask=self.mask, unit=self.config.unit, share=self.config.share, **shares
         )
-        return blanks, draws
+        return corrupted, draws
 
     def filling_flops(self, filler: FillsMasks, batch: Batch, *, remembered: int = 0) -> float:
         """Floating-point operations of a forward pass: reading a batch, and the output layer at the chosen tokens."""
-        places = self.asked_beside + batch.labels["places"].shape[1]
-        body = filler.reading_flops(batch.inputs, positions=places, remembered=remembered)
-        return body + filler.head_flops() * batch.counts["blanks"]
+        positions = self.extra_positions + batch.labels["positions"].shape[1]
+        body = filler.reading_flops(batch.inputs, positions=positions, remembered=remembered)
+        return body + filler.head_flops() * batch.counts["masked"]
 
 
 class Masked(Blanks):
@@ -132,8 +132,8 @@ class Masked(Blanks):
     def __init__(self, config: MaskedConfig, tokenizer: Tokenizer, frame: Frame) -> None:
         super().__init__(config, tokenizer, frame)
         pairs = config.pairs != "none"
-        self.asked_beside = int(pairs)  # [CLS], which tells about the pair
-        self.loss_weights: Mapping[str, float] = {"blanks": 1.0, "pair": 1.0} if pairs else {"blanks": 1.0}
+        self.extra_positions = int(pairs)  # [CLS], which tells about the pair
+        self.loss_weights: Mapping[str, float] = {"masked": 1.0, "pair": 1.0} if pairs else {"masked": 1.0}
 
     @classmethod
     def needs(cls, config: MaskedConfig) -> tuple[type, ...]:
@@ -168,17 +168,17 @@ class Masked(Blanks):
 
     def batch(self, raw: Rows, generator: np.random.Generator) -> Batch:
         shares = {"mask_share": self.config.mask_share, "random_share": self.config.random_share}
-        blanks, _ = self._corrupt(raw, generator, **shares)
-        return make_batch(raw, blanks)
+        corrupted, _ = self._corrupt(raw, generator, **shares)
+        return make_batch(raw, corrupted)
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """The surprisal of the chosen tokens, and of the pairs' labels; accuracy is watched in evaluation only."""
         filler, labels = require(model, FillsMasks), batch.labels
         pair = "pair" in labels
-        at = torch.cat([labels["cls"], labels["places"]], dim=1) if pair else labels["places"]
+        at = torch.cat([labels["cls"], labels["positions"]], dim=1) if pair else labels["positions"]
         hidden = filler.read(**batch.inputs, at=at)
-        chosen, targets = blanks_of(batch, hidden[:, 1:] if pair else hidden)
-        sums, watched = {"blanks": filler.total_nll(chosen, targets)}, {}
+        chosen, targets = at_masks(batch, hidden[:, 1:] if pair else hidden)
+        sums, watched = {"masked": filler.total_nll(chosen, targets)}, {}
         if not model.training:
             watched["accuracy"] = is_right(filler.logits(chosen), targets)
         if pair:
@@ -193,13 +193,13 @@ class Masked(Blanks):
         return PASSES * (self.filling_flops(require(model, FillsMasks), batch) + judging)
 
 
-def make_batch(raw: Rows, blanks: Corrupted, **labels: np.ndarray) -> Batch:
+def make_batch(raw: Rows, corrupted: Corrupted, **labels: np.ndarray) -> Batch:
     """The arrays as tensors; `kept` among the labels names the targets there are, where some row has fewer."""
-    inputs = {"tokens": blanks.tokens, "segments": raw.segments, "lengths": raw.lengths, "positions": raw.positions}
-    labels |= {"targets": blanks.targets, "places": blanks.places}
-    kept = np.flatnonzero(blanks.targets != IGNORE)
-    counts = {"blanks": len(kept)}
-    if len(kept) < blanks.targets.size:
+    inputs = {"tokens": corrupted.tokens, "segments": raw.segments, "lengths": raw.lengths, "positions": raw.positions}
+    labels |= {"targets": corrupted.targets, "positions": corrupted.positions}
+    kept = np.flatnonzero(corrupted.targets != IGNORE)
+    counts = {"masked": len(kept)}
+    if len(kept) < corrupted.targets.size:
         labels["kept"] = kept
     if raw.pair is not None and raw.cls is not None:
         labels |= {"pair": raw.pair, "cls": raw.cls[:, None]}
@@ -212,8 +212,8 @@ def make_batch(raw: Rows, blanks: Corrupted, **labels: np.ndarray) -> Batch:
     )
 
 
-def blanks_of(batch: Batch, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the vectors at all places [B, K, D] those of the blanks that there are [N, D], and their targets [N]."""
+def at_masks(batch: Batch, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the vectors at all positions [B, K, D] those of the blanks that there are [N, D], and their targets [N]."""
     kept = batch.labels.get("kept", slice(None))
     return hidden.flatten(0, 1)[kept], batch.labels["targets"].flatten()[kept]
 

@@ -33,7 +33,7 @@ class Corrupted(NamedTuple):
     """Rows with blanks."""
 
     tokens: Integers  # [B, T]
-    places: Integers  # [B, K] of the chosen tokens, in the order of the text
+    positions: Integers  # [B, K] of the chosen tokens, in the order of the text
     targets: Integers  # [B, K] the chosen tokens; IGNORE where a row has fewer
 
 
@@ -80,20 +80,20 @@ def corrupt(
         wanted = np.maximum(1, np.round(share * rows.lengths).astype(np.int64))
     wanted = np.minimum(wanted, allowed.sum(axis=1))
 
-    places = np.sort(np.where(np.arange(most) < wanted[:, None], ranked, window), axis=1)
-    blank = places < window
-    places[~blank] = 0
-    targets = np.where(blank, np.take_along_axis(tokens, places, axis=1), IGNORE)
+    positions = np.sort(np.where(np.arange(most) < wanted[:, None], ranked, window), axis=1)
+    is_masked = positions < window
+    positions[~is_masked] = 0
+    targets = np.where(is_masked, np.take_along_axis(tokens, positions, axis=1), IGNORE)
 
     fate = np.take_along_axis(draws.fate, numbers, axis=1) if unit == "span" else draws.fate
-    fate = np.take_along_axis(fate, places, axis=1)
+    fate = np.take_along_axis(fate, positions, axis=1)
     ordinary = np.flatnonzero(~pieces.special)
-    drawn = ordinary[(np.take_along_axis(draws.token, places, axis=1) * len(ordinary)).astype(np.int64)]
+    drawn = ordinary[(np.take_along_axis(draws.token, positions, axis=1) * len(ordinary)).astype(np.int64)]
     put = np.where(fate < mask_share, mask, np.where(fate < mask_share + random_share, drawn, targets))
     corrupted = tokens.copy()
-    row = np.broadcast_to(np.arange(len(tokens))[:, None], places.shape)
-    corrupted[row[blank], places[blank]] = put[blank]
-    return Corrupted(corrupted, places, targets)
+    row = np.broadcast_to(np.arange(len(tokens))[:, None], positions.shape)
+    corrupted[row[is_masked], positions[is_masked]] = put[is_masked]
+    return Corrupted(corrupted, positions, targets)
 
 
 def number_units(tokens: Integers, length: NDArray[np.float64], pieces: Pieces, unit: Unit) -> Integers:
@@ -116,5 +116,5 @@ def number_units(tokens: Integers, length: NDArray[np.float64], pieces: Pieces, 
 
 
 def _count(begins: Flags) -> Integers:
-    """How many begin at the places of a row up to each, the first place not counted."""
+    """How many begin at the positions of a row up to each, the first position not counted."""
     return np.cumsum(begins, axis=1) - begins[:, :1]

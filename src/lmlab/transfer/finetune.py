@@ -19,8 +19,8 @@ from lmlab.runs.run_files import (
     OLD_CONTROLS,
     OtherSettingsError,
     check_not_read,
-    check_place,
-    check_study_place,
+    check_output_folder,
+    check_study_folder,
     clear_study,
     is_run,
 )
@@ -335,7 +335,7 @@ def finetune_trial(
         return finished
     if resume and not path.exists():
         raise ValueError(f"{path} does not exist, so there is nothing to resume; leave --resume out to start it")
-    check_place(path, overwrite=overwrite or resume, go_on="--resume")
+    check_output_folder(path, overwrite=overwrite or resume, go_on="--resume")
     if resume:
         check_seeds(path, trial, seeds=seeds)
     if first.language is not None:
@@ -415,7 +415,7 @@ def study_trials(
     planned = [plan_trial(trial, data) for trial in trials]
     for each in planned:
         check_not_read(folder, each.recipe.inputs())
-    check_study_place(folder)
+    check_study_folder(folder)
     if (folder / SCORES).is_file() and not (overwrite or resume):
         if is_finished(kind, planned, data, folder):
             return Finetuned(folder, read_study(folder), data.is_pair, trained=False)

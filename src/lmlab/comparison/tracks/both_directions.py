@@ -82,7 +82,7 @@ class BothDirections(TextTrack):
         ways = {name: float(np.mean([each["directions"][name] for each in records])) for name in names}
         return {"perplexity": mean_perplexity(records) if same_tokens else None, **ways}
 
-    def verdict(self, entry: Entry) -> str:
+    def conclusion(self, entry: Entry) -> str:
         return f"From left to right alone it has {entry['forward']:.4f} bits per byte."
 
     def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:

@@ -46,8 +46,8 @@ METRICS = ("pair_accuracy", "detection_accuracy", "original_share")
 class MaskedTokens(TextTrack):
     """Masked language models. Their scores cannot be compared with those of a left-to-right model."""
 
-    name = "blanks"
-    key = "blanks"
+    name = "masks"
+    key = "masked"
     group = "masked"
     score = Score(
         metric=BITS_PER_BYTE,
@@ -113,17 +113,17 @@ class MaskedTokens(TextTrack):
 
     def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> Entry:
         """Perplexity and accuracy of the masked tokens, and the other metrics of the objective."""
-        nats = float(np.mean([each["masked_nats"] / each["blanks"] for each in records]))
+        nats = float(np.mean([each["masked_nats"] / each["masked_tokens"] for each in records]))
         measured = {name: float(np.mean([each[name] for each in records])) for name in METRICS if name in records[0]}
         return {
             "masked_perplexity": perplexity(nats),
-            "masked_accuracy": float(np.mean([each["masked_right"] / each["blanks"] for each in records])),
-            "blanks": records[0]["blanks"],
+            "masked_accuracy": float(np.mean([each["masked_right"] / each["masked_tokens"] for each in records])),
+            "masked_tokens": records[0]["masked_tokens"],
             **measured,
             "filled": records[0]["filled"],
         }
 
-    def verdict(self, entry: Entry) -> str:
+    def conclusion(self, entry: Entry) -> str:
         return f"It predicts {entry['masked_accuracy']:.0%} of the masked tokens correctly."
 
     def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
@@ -172,7 +172,7 @@ def read_metrics(path: Path) -> dict[str, float]:
 class MaskedScore(NamedTuple):
     """How well masked tokens were predicted."""
 
-    blanks: int  # masked tokens
+    masked_tokens: int
     masked_nats: float  # the sum over all of them
     masked_right: int  # the most probable token is right
 
@@ -229,7 +229,7 @@ def _batches(texts: list[str], model: LanguageModel, filler: FillsMasks) -> Iter
         inputs = collate(rows)
         wanted = torch.full_like(inputs["tokens"], -1)
         for number, (row, (_, targets)) in enumerate(zip(rows, group, strict=True)):
-            wanted[number, list(row.inputs["tokens"].places("a").values())] = torch.from_numpy(targets)
+            wanted[number, list(row.inputs["tokens"].positions("a").values())] = torch.from_numpy(targets)
         yield inputs, wanted
 
 
@@ -241,7 +241,7 @@ def fill_cloze(model: LanguageModel, text: str) -> dict[str, Any]:
         found = model.fill(text, top=TOP)
     except ValueError as error:
         return {"sample": f"({error})", "filled": []}
-    return {"sample": found.fillings[0].text, "filled": [[list(each) for each in blank] for blank in found.blanks]}
+    return {"sample": found.fillings[0].text, "filled": [[list(each) for each in mask] for mask in found.candidates]}
 
 
 def _masked_cell(entry: Entry) -> Cell:

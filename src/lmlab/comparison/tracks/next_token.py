@@ -56,7 +56,7 @@ class NextToken(TextTrack):
     def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> Entry:
         return {"perplexity": mean_perplexity(records) if same_tokens else None}
 
-    def verdict(self, entry: Entry) -> str:
+    def conclusion(self, entry: Entry) -> str:
         """Bits per byte are the length of a code for the text, unless the tokenizer has lost part of it."""
         if entry.get("lossy"):
             return (

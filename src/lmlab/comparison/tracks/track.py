@@ -126,7 +126,7 @@ class Track(ABC):
         """The units that are resampled."""
 
     @abstractmethod
-    def verdict(self, entry: Entry) -> str:
+    def conclusion(self, entry: Entry) -> str:
         """What the best score means, in a sentence."""
 
     @abstractmethod

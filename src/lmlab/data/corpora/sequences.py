@@ -185,21 +185,21 @@ def _cut_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[st
 
 
 def _write_split(stem: Path, items: Iterable[EncodedItem], tokenizer: SequenceTokenizer) -> dict[str, Any]:
-    """Write the tokens and the places of the items; return the row of the index."""
+    """Write the tokens and the positions of the items; return the row of the index."""
     dtype = np.dtype(np.uint16 if tokenizer.vocabulary <= 1 << 16 else np.uint32)
     boundary = np.array([tokenizer.boundary], dtype)
-    places, names, length = array("q"), [], 1
+    positions, names, length = array("q"), [], 1
     with stem.with_suffix(".tokens").open("wb") as file:
         boundary.tofile(file)
         for item in items:
-            places.append(length)
+            positions.append(length)
             names.append(item.name)
             item.ids.astype(dtype).tofile(file)
             boundary.tofile(file)
             length += len(item.ids) + 1
         file.flush()
         os.fsync(file.fileno())
-    np.frombuffer(places, np.int64).tofile(stem.with_suffix(".documents"))
+    np.frombuffer(positions, np.int64).tofile(stem.with_suffix(".documents"))
     return {"tokens": length, "dtype": dtype.name, "names": names}
 
 

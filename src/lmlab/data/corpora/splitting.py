@@ -111,10 +111,10 @@ def _line_end(documents: Documents, target: int, *, within: int) -> int:
     for sign in (b"\n", b" "):
         before = around.rfind(sign, 0, target - low) + 1
         after = around.find(sign, target - low) + 1
-        near = [place for place in (before, after) if 0 < place < len(around)]
+        near = [position for position in (before, after) if 0 < position < len(around)]
         if near:
-            return low + min(near, key=lambda place: abs(place - (target - low)))
-    place = target - low
-    while place < len(around) and around[place] & 0xC0 == 0x80:
-        place += 1
-    return low + place
+            return low + min(near, key=lambda position: abs(position - (target - low)))
+    position = target - low
+    while position < len(around) and around[position] & 0xC0 == 0x80:
+        position += 1
+    return low + position
