@@ -40,9 +40,9 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "lstm": {},
 }
 STUDIES = {  # data, tokenizer, FLOPs
-    "jsb-grid": ("jsb_chorales", "grid:4", 2.4e12),
-    "jsb-events": ("jsb_chorales", "events", 1.6e12),
-    "nottingham-events": ("nottingham", "events", 1.0e12),
+    "jsb-grid": ("jsb_chorales", "grid:4", 1.2e12),
+    "jsb-events": ("jsb_chorales", "events", 6e11),
+    "nottingham-events": ("nottingham", "events", 4e11),
 }
 STEPS, VOICES, SAMPLES, MOTIF = 192, 4, 24, 4
 
