@@ -34,13 +34,13 @@ def test_music_is_ranked_by_nats_per_note(tunes: tuple[Path, Published]) -> None
     """The score of each system is that of its tokens, read one by one from the beginning of each piece."""
     folder, done = tunes
     (ranking,) = read_rankings(done.board)
-    assert ranking.ranked[0]["name"] == "ngram"
+    assert ranking.ranked[0].name == "ngram"
     assert (ranking.units.kind, ranking.units.count) == ("pieces", 8)
     for entry in ranking.ranked:
-        assert entry["low"] < entry["nats_per_note"] < entry["high"]
-        assert entry["nats_per_step"] == pytest.approx(4 * entry["nats_per_note"])
-        model = lmlab.load(folder / entry["name"])
-        items = held_out_items(folder / entry["name"])
+        assert entry.low < entry.score < entry.high
+        assert entry.measured["nats_per_step"] == pytest.approx(4 * entry.score)
+        model = lmlab.load(folder / entry.name)
+        items = held_out_items(folder / entry.name)
         nats, tokens = 0.0, sum(map(len, items))
         for item in items[:1]:
             state, token = model.model.start(1), model.processor.boundary
@@ -48,8 +48,8 @@ def test_music_is_ranked_by_nats_per_note(tunes: tuple[Path, Published]) -> None
                 logits, state = model.model.step(torch.tensor([[token]]), state)
                 nats -= float(logits.log_softmax(-1)[0, following])
                 token = following
-        record = read_json(folder / "scores" / f"{entry['name']}.json")
-        assert sum(record["nats"]) / tokens == pytest.approx(entry["nats_per_note"])
+        record = read_json(folder / "scores" / f"{entry.name}.json")
+        assert sum(record["nats"]) / tokens == pytest.approx(entry.score)
         assert nats < record["nats"][0] < nats * len(items[0]) / 4
 
 
@@ -82,7 +82,7 @@ def test_it_is_resumed_and_runs_are_added(tunes: tuple[Path, Published], tmp_pat
     settings = {"train.batch": 8, "train.evaluations": 1}
     lmlab.train("gpt2", "builtin:tunes", output=tmp_path / "other", size="tiny", budget="4steps", settings=settings)
     (ranking,) = read_rankings(add([tmp_path / "other"], folder).board)
-    assert "other" in [entry["name"] for entry in ranking.ranked]
+    assert "other" in [entry.name for entry in ranking.ranked]
     lmlab.train("gpt2", "builtin:tunes", output=tmp_path / "events", size="tiny", tokenizer="events", budget="2steps")
     with pytest.raises(ValueError, match="all need the same tokenizer"):
         add([tmp_path / "events"], folder)
@@ -106,11 +106,11 @@ def test_pixels_are_ranked_by_bits_per_dimension(tmp_path: Path) -> None:
         settings={**SETTINGS, "data.size": 6},
     )
     (ranking,) = read_rankings(done.board)
-    assert all(0 < entry["bits_per_dimension"] < 1 for entry in ranking.ranked)
+    assert all(0 < entry.score < 1 for entry in ranking.ranked)
     assert ranking.units.kind == "pictures"
     record = read_json(tmp_path / "compared" / "scores" / "ngram.json")
     bits = sum(record["nats"]) / math.log(2) / (36 * len(record["nats"]))
-    assert next(each for each in ranking.ranked if each["name"] == "ngram")["bits_per_dimension"] == pytest.approx(bits)
+    assert next(each.score for each in ranking.ranked if each.name == "ngram") == pytest.approx(bits)
     assert 'src="data:image/png;base64,' in done.report.read_text()
 
 

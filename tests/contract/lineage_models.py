@@ -34,6 +34,10 @@ SMALL: dict[str, Any] = {
     "tricks": "pre",
     "image": [8, 8],
     "channels": 1,
+    "states": 3,
+    "actions": 2,
+    "discrete": True,
+    "longest": 50,
 }
 NETWORKS = [name for name in systems_that_read("text") if name != "ngram"]
 PREDICT_NEXT = [name for name, system in LINEAGE.items() if "next token" in system.does]

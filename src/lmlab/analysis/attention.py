@@ -204,7 +204,7 @@ def read_attention(
             f"{name_of(network)} has no attention; look at its cells (lmlab inspect cells), or take a Transformer"
         )
     if isinstance(network, EncoderDecoder):
-        return _read_pair(model, network, text, target, own, cross, masked)
+        return _read_pair(model, network, text, target=target, own=own, cross=cross, masked=masked)
     (row,) = model.frame.rows([{"a": model.text_tokenizer.encode(text)}])
     pieces, parts = row.inputs["tokens"].pieces, row.inputs["tokens"].parts
     if not pieces:
@@ -245,6 +245,7 @@ def _read_pair(
     model: Any,
     network: EncoderDecoder,
     text: str,
+    *,
     target: str | None,
     own: list[str],
     cross: list[str],

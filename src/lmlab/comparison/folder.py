@@ -103,7 +103,7 @@ def reread(conditions: Conditions, folder: Path) -> Results:
     planned_runs, failures = plan(conditions, corpora)
     records = {each.name: found for each in planned_runs if (found := read_record(folder, each.name)) is not None}
     board = read_json(folder / "leaderboard.json") if (folder / "leaderboard.json").is_file() else {}
-    errors = {entry["name"]: entry["error"] for entry in read_entries(board) if entry["status"] == "failed"}
+    errors = {entry.name: entry.error for entry in read_entries(board) if entry.status == "failed"}
     failures += [
         Skipped(each.name, each.system, errors.get(each.system, "not trained yet"))
         for each in planned_runs

@@ -71,7 +71,7 @@ class Activations:
         for _ in range(math.ceil(getattr(model.config, "memory", 0) / window)):
             state = detach_state(model(**inputs, state=state).state)
         with saved_tensors_hooks(keep, lambda tensor: tensor), _FusedAttention(keep):
-            if ability(model, WritesTarget) is not None:
+            if ability(model, WritesTarget) is not None and "sound" not in inputs:
                 model(**inputs, source=inputs["tokens"])
             elif ability(model, FillsMasks) is not None:
                 fill_masks(model, inputs["tokens"], masks=max(1, round(self._predicted * window)))

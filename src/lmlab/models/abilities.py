@@ -145,6 +145,18 @@ class Transcribes(WritesTarget, Protocol):
 
 
 @runtime_checkable
+class Captions(WritesTarget, Protocol):
+    """Writes the caption of a picture; its source is `pixels` [B, C, H, W]."""
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The number of regions from top to bottom, and from left to right."""
+
+    def attend(self, tokens: Tensor, *, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Captions [B, T] of pictures -> the vectors of their tokens [B, T, D], and the attention of each [B, T, R]."""
+
+
+@runtime_checkable
 class LearnsTarget(WritesTarget, Protocol):
     """A network that learns to write targets: it has vectors, and the loss at these."""
 
@@ -277,6 +289,32 @@ class MatchesPictures(Protocol):
 
 
 @runtime_checkable
+class ChoosesActions(Protocol):
+    """Chooses actions in episodes, from states and the return that is asked for."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def discrete(self) -> bool:
+        """Whether it chooses one of several actions; else an action is a vector."""
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Logits of discrete actions, or continuous actions from -1 to 1 [..., A], at vectors of states [..., D]."""
+
+    def start(self, batch_size: int) -> Any:
+        """The history of episodes that have not begun."""
+
+    def step(
+        self, states: Tensor, history: Any, *, returns: Tensor, actions: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """The scores [B, A] of the next action in states [B, S] with returns to go [B], and the new history.
+
+        `actions` [B, A] are those that were taken in the step before; None in the first.
+        """
+
+
+@runtime_checkable
 class GivesVectors(Protocol):
     """Has layers of vectors, from the embeddings up."""
 
@@ -299,11 +337,13 @@ KINDS: dict[str, type] = {
     "masks": FillsMasks,
     "any order": FillsInOrder,
     "transcripts": Transcribes,
+    "captions": Captions,
     "target text": WritesTarget,
     "replaced tokens": Detects,
     "pairs": JudgesPairs,
     "neighbours": PredictsNeighbours,
     "pictures and texts": MatchesPictures,
+    "actions": ChoosesActions,
     "vectors": GivesVectors,
 }
 ABILITIES = {

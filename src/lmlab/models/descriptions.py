@@ -75,6 +75,18 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab evaluate RUN clips.tsv",
         ),
         Description(
+            "captions",
+            "writes the caption of a picture",
+            "a captioner",
+            "write captions of pictures",
+            "lmlab caption and lmlab evaluate",
+            "captioner: lmlab train captioner builtin:scenes -o RUN",
+            "Captioners: they write what a picture shows",
+            ("lmlab caption {run} PICTURE", "lmlab evaluate {run} captions.tsv"),
+            "train it on pictures with captions (lmlab train {name} captions.tsv -o RUN), and compare captions with: "
+            "lmlab evaluate RUN captions.tsv",
+        ),
+        Description(
             "target text",
             "writes a target text from a source",
             "an encoder–decoder",
@@ -127,6 +139,18 @@ DESCRIPTIONS: dict[str, Description] = {
             ("lmlab find {run} {prompt} FOLDER", "lmlab predict {run} PICTURE --labels LABEL,LABEL"),
             "train it on pictures with captions (lmlab train {name} DATA -o RUN), and compare retrieval with: "
             "lmlab evaluate RUN DATA",
+        ),
+        Description(
+            "actions",
+            "chooses actions that reach a given return",
+            "a policy",
+            "choose actions",
+            "lmlab act and lmlab evaluate",
+            "decision-transformer: lmlab train decision-transformer EPISODES -o RUN",
+            "Policies: they choose actions that reach a given return",
+            ("lmlab act {run} --env CartPole-v1 --return 500", "lmlab evaluate {run} EPISODES"),
+            "train it on episodes (lmlab train {name} EPISODES -o RUN), and compare the returns that it reaches with: "
+            "lmlab act RUN --env NAME",
         ),
         Description(
             "vectors",

@@ -23,8 +23,10 @@ OBJECTIVES: dict[str, str] = {
     "replaced": "lmlab.objectives.replaced_tokens:Replaced",
     "seq2seq": "lmlab.objectives.seq2seq:Seq2Seq",
     "transcription": "lmlab.objectives.transcription:Transcription",
+    "captioning": "lmlab.objectives.captioning:Captioning",
     "denoising": "lmlab.objectives.denoising:Denoising",
     "contrastive": "lmlab.objectives.contrastive:Contrastive",
+    "actions": "lmlab.objectives.actions:Actions",
     "negative_sampling": "lmlab.objectives.negative_sampling:NegativeSampling",
 }
 

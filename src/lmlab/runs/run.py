@@ -38,6 +38,7 @@ from lmlab.runs.storage import (
 )
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate
+from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.tokenizers.processors import FILE as PROCESSOR
@@ -339,7 +340,7 @@ def _run(
 def _name_validation(corpus: Corpus) -> str:
     """What a run is validated on, in words."""
     processor = corpus.processor
-    if isinstance(processor, SequenceTokenizer):
+    if isinstance(processor, (SequenceTokenizer, EpisodeProcessor)):
         return f"validation {processor.item}s"
     return "validation pictures" if isinstance(corpus.media, PictureProcessor) else "validation text"
 

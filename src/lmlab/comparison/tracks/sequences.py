@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
-from lmlab.comparison.records import Entry, Record
+from lmlab.comparison.records import Record
 from lmlab.comparison.tracks.track import Captions, Column, Curve, Score, Track, Units, Words
 from lmlab.decoding.chain_rule import score_tokens
 from lmlab.decoding.continuation import continue_tokens
@@ -96,11 +97,13 @@ class Sequences(Track):
             "lossy": False,
             "unknown": 0,
             "passage": [],
-            "sample": make_sample(model, tokenizer),
+            "sample": "",
+            "generated": make_sample(model, tokenizer),
         }
 
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> Entry:
-        return {name: float(np.mean([each["scores"][name] for each in records])) for name in self.fields}
+    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
+        scores = {name: float(np.mean([each["scores"][name] for each in records])) for name in self.fields}
+        return {**scores, "generated": records[0]["generated"]}
 
     def predicted(self, record: Record) -> Sequence[float]:
         return [self.per_nat * nats for nats in record["nats"]]
@@ -118,11 +121,11 @@ class Sequences(Track):
         return Units(self.items, len(tests.sequences.items))
 
     def conclusion(self, entry: Entry) -> str:
-        nats = entry[self.score.field] / self.per_nat
+        nats = (entry.score or 0.0) / self.per_nat
         return f"That is a perplexity of {math.exp(nats):,.2f} per token."
 
     def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
-        return show_sample(entry["sample"])
+        return show_sample(entry.measured["generated"])
 
     def has(self, system: str) -> bool:
         return "next token" in find(system).does

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lmlab.data.corpora.corpus import Corpus, Dataset, TokenDataset, Tokens
 from lmlab.data.corpora.preparing import digest, repeat_warnings, warnings_to_keep
-from lmlab.data.corpora.splitting import NAMES, deal
+from lmlab.data.corpora.splitting import NAMES, deal, deal_few
 from lmlab.data.corpora.store import building
 from lmlab.data.readers.text import TextWarning
 from lmlab.tokenizers.processors import FILE as PROCESSOR
@@ -152,7 +152,7 @@ def _deal_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[s
     sizes = np.array([len(item.ids) for item in items], dtype=np.int64)
     part = deal(sizes, hashes.astype(np.uint64), list(shares.values()))
     if part is None and len(set(hashes.tolist())) >= len(shares) + 1:
-        part = _deal_few(hashes, list(shares.values()))
+        part = deal_few(hashes, list(shares.values()))
     if part is not None:
         return {
             name: [item for item, own in zip(items, part.tolist(), strict=True) if own == number]
@@ -165,15 +165,6 @@ def _deal_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[s
         stacklevel=5,
     )
     return _cut_items(items, shares)
-
-
-def _deal_few(hashes: NDArray[Any], shares: list[float]) -> NDArray[np.intp]:
-    """Return the split of each of a few items: at least one different item for each split."""
-    unique, group = np.unique(hashes, return_inverse=True)
-    counts = [max(1, round(share * len(unique))) for share in shares[1:]]
-    bounds = np.cumsum([len(unique) - sum(counts), *counts])
-    part: NDArray[np.intp] = np.searchsorted(bounds, np.arange(len(unique)), side="right")
-    return np.asarray(part[group])
 
 
 def _cut_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[str, list[EncodedItem]]:

@@ -91,6 +91,15 @@ def deal(sizes: NDArray[np.int64], hashes: NDArray[np.uint64], shares: list[floa
     return np.asarray(part[group])
 
 
+def deal_few(hashes: NDArray[np.uint64], shares: list[float]) -> NDArray[np.intp]:
+    """Return the split of each of a few items: at least one different item for each split."""
+    unique, group = np.unique(hashes, return_inverse=True)
+    counts = [max(1, round(share * len(unique))) for share in shares[1:]]
+    bounds = np.cumsum([len(unique) - sum(counts), *counts])
+    part: NDArray[np.intp] = np.searchsorted(bounds, np.arange(len(unique)), side="right")
+    return np.asarray(part[group])
+
+
 def _cut(documents: Documents, shares: dict[str, float]) -> dict[str, Documents]:
     last = int(documents.ends[-1])
     least = min(shares.values()) * last
