@@ -65,13 +65,13 @@ class LiveTable:
         done = BAR if progress.ended else round(progress.fraction * BAR)
         row["bar"] = f"[cyan]{'━' * done}[/cyan][dim]{'━' * (BAR - done)}[/dim]"
         row["tokens"] = short(progress.tokens)
-        track = track_of(planned.system, planned.recipe.tokenizer.spec or "")
+        track = track_of(planned.system, planned.tokenizer)
         if line.get(track.curve.field) is not None:
             row["valid"] = f"{line[track.curve.field]:.3f} {track.curve.label}"
         self._draw()
 
     def scored(self, planned: PlannedRun, record: Record, score: float) -> None:
-        row, metric = self.rows[planned.name], track_of(planned.system, planned.recipe.tokenizer.spec or "").score
+        row, metric = self.rows[planned.name], track_of(planned.system, planned.tokenizer).score
         row |= {
             "status": "[green]done[/green]",
             "test": f"[bold]{score:.3f}[/bold] {metric.column}",

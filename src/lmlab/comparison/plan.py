@@ -72,6 +72,7 @@ class PlannedRun(NamedTuple):
     system: str
     seed: int
     recipe: Recipe
+    tokenizer: str = ""  # its spec
 
 
 class Skipped(NamedTuple):
@@ -239,7 +240,8 @@ def plan(conditions: Conditions, corpora: Mapping[str, Corpus]) -> tuple[list[Pl
                     kept = {name: value for name, value in matched.items() if name not in known}
                     recipe = recipe.model_copy(update={"model": kept})
                 name = system if len(seeds) == 1 and len(conditions.seeds) == 1 else f"{system}-seed{seed}"
-                planned_runs.append(PlannedRun(system if counted else name, system, seed, recipe))
+                spec = conditions.tokenizers[system]
+                planned_runs.append(PlannedRun(system if counted else name, system, seed, recipe, spec))
         except ValueError as error:
             skipped.append(Skipped(system, system, str(error)))
     return planned_runs, skipped
