@@ -41,6 +41,25 @@ def read_settings(family: Family, config: Mapping[str, Any], *, where: str) -> d
     return values
 
 
+def flatten(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration with the settings of its tables at the top, named by both: `text_config.hidden_size`."""
+    tables = {name: config[name] for name in family.nested if isinstance(config.get(name), Mapping)}
+    flat = {f"{table}.{name}": value for table, values in tables.items() for name, value in values.items()}
+    return {**{name: value for name, value in config.items() if name not in family.nested}, **flat}
+
+
+def nest(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of which `flatten` gives this one."""
+    nested: dict[str, Any] = {name: {} for name in family.nested}
+    for name, value in config.items():
+        table, _, own = name.partition(".")
+        if table in family.nested and own:
+            nested[table][own] = value
+        else:
+            nested[name] = value
+    return nested
+
+
 def check_options(family: Family, config: Mapping[str, Any], *, where: str) -> None:
     """Raise a ValueError that names each unsupported option with its allowed values."""
     problems = []

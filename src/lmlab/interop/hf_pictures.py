@@ -60,6 +60,7 @@ def describe_processor(processor: PictureProcessor) -> dict[str, Any]:
         "do_resize": True,
         "size": sides,
         "resample": number,
+        "do_center_crop": False,
         "do_rescale": True,
         "rescale_factor": STEP,
         "do_normalize": True,

@@ -209,6 +209,8 @@ class Family:
     """A change that the tokenizer requires before the rows apply."""
     unify: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: config
     """Normalises a configuration whose entries differ between versions."""
+    nested: tuple[str, ...] = ()
+    """Tables within their configuration, whose settings are named `text_config.hidden_size` here."""
     folders: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]]] = lambda values: {"": {}}
     """For a model that is several of theirs: the folders, and our settings that differ in each."""
     tokenized: bool = True

@@ -20,7 +20,7 @@ from lmlab.config import build
 from lmlab.interop import hf_weights
 from lmlab.interop.families import family_of_config, family_of_kind
 from lmlab.interop.hf_chat import export_chat, import_chat
-from lmlab.interop.hf_config import check_options, read_settings, write_settings
+from lmlab.interop.hf_config import check_options, flatten, nest, read_settings, write_settings
 from lmlab.interop.hf_files import read_weights, write_weights
 from lmlab.interop.hf_frames import find_frame, import_frame, split_template
 from lmlab.interop.hf_heads import (
@@ -209,7 +209,7 @@ def _read_folder(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     if not isinstance(theirs, dict):
         raise DamagedError(f"{where} is damaged: it is not a table of settings")
     family, architecture = family_of_config(theirs, where=where)
-    theirs = family.unify(theirs)
+    theirs = family.unify(flatten(family, theirs))
     head = architecture if isinstance(architecture, Head) else None
     values = read_settings(family, theirs, where=where)
     values |= {} if family.files is None else family.files.read_settings(folder, theirs)
@@ -320,7 +320,7 @@ def _write_folder(export: Export, tokenizer: Tokenizer | None, folder: Path) -> 
         opening = _opening(export, tokenizer)
         config |= {name: token for name, token in _token_ids(table, tokenizer, opening).items() if name not in config}
         remembered |= _write_tokens(export, tokenizer, folder, adapted.values, opening)
-    write_json(folder / "config.json", config)
+    write_json(folder / "config.json", nest(table, config))
     write_json(folder / OURS, remembered)
 
 

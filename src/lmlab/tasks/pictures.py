@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.images import ImagesConfig, PictureSplit, open_pictures
 from lmlab.data.corpora.splitting import NAMES as SPLITS
+from lmlab.data.loaders.augmentation import Augmentation, augment
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.data.readers.media import Picture
@@ -23,7 +24,6 @@ from lmlab.data.readers.pictures import read_picture
 from lmlab.models.defaults import TaskDefaults
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch
-from lmlab.tasks.augmentation import Augmentation, augment
 from lmlab.tasks.classes import ClassTask
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording

@@ -9,6 +9,7 @@ from lmlab.config import suggest
 from lmlab.interop.families.albert import ALBERT
 from lmlab.interop.families.bart import BART
 from lmlab.interop.families.bert import BERT
+from lmlab.interop.families.clip import CLIP
 from lmlab.interop.families.decision_transformer import DECISION_TRANSFORMER
 from lmlab.interop.families.electra import ELECTRA
 from lmlab.interop.families.gpt import GPT
@@ -29,7 +30,7 @@ FAMILIES: dict[str, Family] = {
         *(GPT, GPT2, TRANSFORMER_XL, REFORMER, LLAMA, MISTRAL, QWEN2),
         *(BERT, XLNET, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA),
         *(BART, MARIAN, WHISPER),
-        *(VIT, DECISION_TRANSFORMER),
+        *(VIT, CLIP, DECISION_TRANSFORMER),
     )
 }
 """By their name for the model type."""
