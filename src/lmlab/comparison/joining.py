@@ -150,7 +150,7 @@ def _has_unknown(tokenizer: Tokenizer, test: TestText) -> bool:
 def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Provenance:
     """Whether the run can have seen the test text in training: by the fingerprint of its text, else by its lines."""
     if not (path / "recipe.json").is_file():
-        return Provenance("it has no recipe, so nobody can tell whether it has seen the test text in training", False)
+        return Provenance("it has no recipe, so it is unknown whether it was trained on the test text", False)
     try:
         record = read_record(path)
         if record.text_sha256 == description["text_sha256"]:

@@ -175,7 +175,7 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
             + (
                 "give --test besides --valid"
                 if getattr(conditions.data, "valid", None)
-                else "give --split a third share, or give --test a text of its own"
+                else "give --split a third share, or give --test a separate text"
             )
         )
     if isinstance(corpus.processor, SequenceTokenizer):
