@@ -1,4 +1,4 @@
-"""Clients that hang up before their response is ready. Nothing here imports torch, so that the studio starts quickly."""
+"""Clients that hang up before their response is ready. It imports no torch, so that the studio starts quickly."""
 
 from __future__ import annotations
 
