@@ -55,7 +55,7 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if "weights" in reason.lower() or "unsupported" in reason.lower():
             raise ValueError(
-                f"{path} is a pickle that holds more than tensors, so that reading it would run its code, "
+                f"{path} is a pickle that holds more than tensors, and reading it would run its code, "
                 f"which lmlab never does; {CONVERT}"
             ) from None
         raise ValueError(f"{path} is damaged or not a PyTorch file: {reason}") from None

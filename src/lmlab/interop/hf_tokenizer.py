@@ -39,7 +39,7 @@ def read_tokenizer(folder: Path, family: Family) -> Tokenizer:
             return _read_sentencepiece(folder, pieces[0], family)
         if pieces:
             raise ValueError(
-                f"{folder} has its tokenizer only as {pieces[0]}: write a tokenizer.json beside it with "
+                f"{folder} has its tokenizer only as {pieces[0]}: write a tokenizer.json with "
                 f"AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) in transformers"
             )
         raise ValueError(

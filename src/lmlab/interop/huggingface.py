@@ -393,7 +393,7 @@ def _ours(folder: Path) -> dict[str, Any]:
     if not isinstance(ours, dict) or not {"kind", "model"} <= ours.keys():
         raise DamagedError(f"{folder / OURS} is damaged: it names no kind and settings; remove it to read the rest")
     if wrong := [name for name in tables if not isinstance(ours.get(name, {}), dict)]:
-        raise DamagedError(f"{folder / OURS} is damaged: {wrong[0]} is no table; remove it to read the rest")
+        raise DamagedError(f"{folder / OURS} is damaged: {wrong[0]} is not a table; remove it to read the rest")
     return ours
 
 
@@ -412,7 +412,7 @@ def _ours_of(folder: Path, family: Family, theirs: Mapping[str, Any]) -> dict[st
     known = kind == family.kind or kind in family.also
     if known and all(theirs.get(name) == value for name, value in write_settings(family, config).items()):
         return ours
-    warnings.warn(f"{where} is left out: it belongs to another config.json than the one beside it", stacklevel=4)
+    warnings.warn(f"{where} is left out: it belongs to another config.json", stacklevel=4)
     return {}
 
 

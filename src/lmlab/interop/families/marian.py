@@ -1,4 +1,4 @@
-"""The Transformer of 2017 as Marian (`marian`), which has it with sinusoidal order and the norm after each sum."""
+"""The Transformer of 2017 as Marian (`marian`), which has it with sinusoidal positions and the norm after each sum."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ MARIAN = Family(
     ),
     parts=(BIAS,),
     copies=COPIES,
-    ignored=("final_logits_bias", r"model\.(encoder|decoder)\.embed_order\.weight"),
+    ignored=("final_logits_bias", r"model\.(encoder|decoder)\.embed_positions\.weight"),
     fixed={"norm": "post", "source_vocabulary": None, "position_order": "halves"},
     constants={"max_position_embeddings": 1024},
     specials=("<pad>", "</s>", "<unk>"),
