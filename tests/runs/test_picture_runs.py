@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import lmlab
+from lmlab.data.loaders.augmentation import Augmentation, augment, shift
 from lmlab.pages.run import make_page
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.report import gather_facts
 from lmlab.runs.storage import read_json, read_tensors
-from lmlab.tasks.augmentation import Augmentation, augment, shift
 from lmlab.transfer.evaluation import evaluate_file
 
 Image = pytest.importorskip("PIL.Image")
