@@ -105,7 +105,7 @@ def test_normalised_texts(text: str, plain: str) -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("speech") / "tones"
-    settings = {"objective.masks": 0, "train.rate": 2e-3, "train.evaluations": 2}
+    settings = {"objective.masks": 0, "train.rate": 2e-3, "train.batch": 16, "train.evaluations": 2}
     lmlab.train("whisper", "builtin:tones", output=path, size="nano", budget="250steps", settings=settings)
     return path
 
