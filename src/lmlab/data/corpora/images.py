@@ -18,9 +18,11 @@ from pydantic import Field
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
 from lmlab.data.corpora.example_splits import FEWEST, complete_splits
+from lmlab.data.corpora.picture_checking import PictureCheck, check_pictures
 from lmlab.data.corpora.picture_shards import (
     Index,
     digest_sources,
+    format_size,
     open_pixels,
     read_index,
     read_rows,
@@ -182,6 +184,7 @@ class Pictures:
     digest: str
     """A SHA-256 of the pictures, classes and texts, and of how they are split."""
     folder: Path
+    check: PictureCheck
 
 
 def prepare(
@@ -209,6 +212,7 @@ def prepare(
         text_fingerprint=found.digest,
         folder=found.folder,
         media=found.processor,
+        checked=found.check.lines(),
     )
 
 
@@ -237,7 +241,12 @@ def open_pictures(
         rows = read_rows(folder / name, shard)
         pixels = open_pixels(folder / name, shard, processor)
         splits[name] = PictureSplit(pixels, rows.pictures, rows.labels, rows.names, rows.fields, rows.regions)
-    return Pictures(processor=processor, splits=splits, digest=digest, folder=folder)
+    bad = [*problems, *index.problems]
+    size = format_size(processor.height, processor.width)
+    read = {name: set(split.names) for name, split in splits.items()}
+    kept = {name: [row for row in parts[name] if row.picture.name in names] for name, names in read.items()}
+    check = check_pictures(kept, digests, sizes=index.sizes, size=size, bad=bad)
+    return Pictures(processor=processor, splits=splits, digest=digest, folder=folder, check=check)
 
 
 def split_pictures(
@@ -368,18 +377,22 @@ def _write(
     report: ReportProgress,
 ) -> Index:
     """Decode all pictures into a new folder of the cache; nothing is left of it after an error."""
-    total, before, shards, problems = sum(map(len, parts.values())), 0, {}, []
-    with building(folder, key) as new:
+    total, before, shards = sum(map(len, parts.values())), 0, {}
+    problems: list[str] = []
+    sizes: Counter[str] = Counter()
+    with building(folder, key, read=lambda where, own: read_index(where, own, processor)) as new:
         for name, rows in parts.items():
             own = [digests[row.picture] for row in rows]
-            shards[name], bad = write_shard(new / name, rows, own, processor, _counted(report, before, total))
-            problems += bad
+            written = write_shard(new / name, rows, own, processor, _counted(report, before, total))
+            shards[name] = written.shard
+            problems += written.problems
+            sizes += written.sizes
             before += len(rows)
         _refuse(problems, config)
         if not shards["train"].rows:
             raise ValueError(f"there is no picture that can be read; the first: {problems[0]}")
         shards = {name: shard for name, shard in shards.items() if shard.rows}
-        write_index(new, key, shards, problems)
+        write_index(new, key, shards, problems, sizes)
     index = read_index(folder, key, processor)
     if index is None:
         raise ValueError(f"{folder} was removed while it was being written; run the command again")
