@@ -25,6 +25,7 @@ OBJECTIVES: dict[str, str] = {
     "transcription": "lmlab.objectives.transcription:Transcription",
     "denoising": "lmlab.objectives.denoising:Denoising",
     "contrastive": "lmlab.objectives.contrastive:Contrastive",
+    "masked_captions": "lmlab.objectives.masked_captions:MaskedCaptions",
     "negative_sampling": "lmlab.objectives.negative_sampling:NegativeSampling",
 }
 
@@ -35,6 +36,7 @@ TASKS: dict[str, str] = {
     "tagging": "lmlab.tasks.tagging:Tagging",
     "spans": "lmlab.tasks.spans:Spans",
     "picture_classification": "lmlab.tasks.pictures:PictureClassification",
+    "picture_texts": "lmlab.tasks.picture_texts:PictureTexts",
 }
 """Objectives over labelled examples: any model that has vectors learns them (lmlab finetune)."""
 

@@ -127,10 +127,12 @@ class TaskData:
         processor: str | Processor | None,
         source: str | Tokenizer | None = None,
         specials: Sequence[str] = (),
+        media: Processor | None = None,
         progress: ReportProgress | None = None,
     ) -> Corpus:
         """The corpus of these examples, without reading their files again; called as `lmlab.data.prepare` is."""
-        return make_corpus(self.labelled, processor, name=", ".join(config.named)).with_specials(specials)
+        name = ", ".join(config.named)
+        return make_corpus(self.labelled, processor, name=name, media=media).with_specials(specials)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from lmlab.interop.families.marian import MARIAN
 from lmlab.interop.families.reformer import REFORMER
 from lmlab.interop.families.roberta import ROBERTA, XLM_ROBERTA
 from lmlab.interop.families.transformer_xl import TRANSFORMER_XL
+from lmlab.interop.families.visualbert import VISUALBERT
 from lmlab.interop.families.xlnet import XLNET
 from lmlab.interop.hf_table import Architecture, Family, Head
 
@@ -25,6 +26,7 @@ FAMILIES: dict[str, Family] = {
     for family in (
         *(GPT, GPT2, TRANSFORMER_XL, REFORMER, LLAMA, MISTRAL, QWEN2),
         *(BERT, XLNET, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA),
+        VISUALBERT,
         *(BART, MARIAN),
     )
 }
