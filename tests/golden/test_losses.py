@@ -41,7 +41,7 @@ in single precision whatever the model does (translators, sentence pairs, replac
 SINGLE = Golden(Path(__file__).with_name("losses_fp32.json"), torch.float32, 10, 8, 1e-5)
 """Between instruction sets and numbers of threads 3e-7 was seen at most."""
 WRITE = os.environ.get("LMLAB_WRITE_GOLDEN") == "1"
-NOT_METRICS = {"step", "tokens", "flops", "cost", "rate", "gradient", "best", "parameters", "bits_per_byte"}
+NOT_METRICS = {"step", "tokens", "pairs", "flops", "cost", "rate", "gradient", "best", "parameters", "bits_per_byte"}
 
 SMALL: dict[str, Any] = {
     "width": 16,
@@ -80,7 +80,15 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "seq2seq reversed": {"model": {"kind": "seq2seq"}, "objective": {"reverse_source": True}},
     "transformer not smoothed": {"model": {"kind": "transformer"}, "objective": {"smoothing": 0.0}},
 }
-CASES: dict[str, dict[str, Any]] = {name: {"model": {"kind": name}} for name in systems_that_read("text")} | VARIANTS
+PICTURES: dict[str, dict[str, Any]] = {
+    "clip": {"model": {"kind": "clip"}, "data": "captions"},
+    "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
+}
+CASES: dict[str, dict[str, Any]] = {
+    **{name: {"model": {"kind": name}} for name in systems_that_read("text")},
+    **VARIANTS,
+    **PICTURES,
+}
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +113,9 @@ def learn(case: dict[str, Any], files: dict[str, str], path: Path, *, steps: int
     data: dict[str, Any] = {"text": files["en"], "documents": "blank"}
     if case.get("data") == "pairs" or kind in TRANSLATORS:
         data = {"source": files["en_lines"], "target": files["de_lines"]}
+    elif case.get("data") == "captions":
+        pytest.importorskip("PIL.Image")
+        data = {"captions": files["captions"]}
     elif kind in SEVERAL_LANGUAGES:
         data["text"] = [f"{language}={files[language]}" for language in ("en", "de")]
     recipe = make_recipe(

@@ -188,7 +188,7 @@ def test_the_scale_is_clipped_at_100_and_can_fall_again() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"patch": 5}, "patches of 5 pixels do not divide pictures of 8 x 12"),
+        ({"patch": 5}, "patch = 5 does not divide pictures of 8 × 12"),
         ({"text_heads": 5}, "5 heads do not divide the width 12"),
         ({"temperature": 0.001}, "give at least 0.01"),
     ],

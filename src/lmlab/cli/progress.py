@@ -82,13 +82,15 @@ class TrainingDisplay:
 def _detail(values: dict[str, Any]) -> str:
     parts = []
     if "loss" in values:
-        parts.append(f"loss {values['loss']:.3f}")
+        chance = f" (chance {values['chance']:.3f})" if "chance" in values else ""
+        parts.append(f"loss {values['loss']:.3f}{chance}")
     if "bits_per_byte" in values:
         parts.append(f"{values['bits_per_byte']:.3f} bits/byte")
     if "valid_bits_per_byte" in values:
         parts.append(f"valid {values['valid_bits_per_byte']:.3f} bits/byte")
     elif "valid_loss" in values:
-        parts.append(f"valid loss {values['valid_loss']:.3f}")
+        chance = f" (chance {values['valid_chance']:.3f})" if "valid_chance" in values else ""
+        parts.append(f"valid loss {values['valid_loss']:.3f}{chance}")
     for name in ("accuracy", "pair_accuracy", "detection_accuracy", "bleu"):
         if (value := values.get(f"valid_{name}", values.get(name))) is not None:
             parts.append(f"{name.replace('_', ' ')} " + (f"{value:.1f}" if name == "bleu" else f"{value:.1%}"))

@@ -26,7 +26,7 @@ from lmlab.runs.storage import DamagedError, read_json, write_manifest, write_te
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.files import read_engine
 from lmlab.tokenizers.sounds import SoundProcessor
-from lmlab.tokenizers.speech_tokens import speech_frame
+from lmlab.tokenizers.speech_tokens import ENGLISH_VOCABULARY, speech_frame
 
 MODEL = "model.bin"
 VERSIONS = range(4, 7)
@@ -35,8 +35,6 @@ SPECIFICATION = "WhisperSpec"
 TYPES = ("<f4", "i1", "<i2", "<i4", "<f2", "bfloat16")
 """Types by their numbers."""
 MOST_ARRAYS, MOST_RANK, MOST_NAME = 100_000, 8, 1_000
-ENGLISH_VOCABULARY = 51_864
-"""Tokens of the models of English alone; the multilingual ones have more."""
 
 
 class Arrays(NamedTuple):

@@ -32,6 +32,8 @@ def read_settings(family: Family, config: Mapping[str, Any], *, where: str) -> d
             if not isinstance(value, (str, bool)) or value not in setting.words:
                 raise ValueError(f"{where}: {_refuse(setting.theirs, value, setting.words)}")
             value = setting.words[value]
+        if setting.factor != 1 and isinstance(value, int):
+            value *= setting.factor
         more = values[setting.plus] if isinstance(setting.plus, str) else setting.plus
         values[setting.ours] = value - more if isinstance(value, int) and isinstance(more, int) and more else value
     return values
@@ -68,6 +70,11 @@ def write_settings(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
             continue
         more = values[setting.plus] if isinstance(setting.plus, str) else setting.plus
         value = value + more if more else value
+        if setting.factor != 1 and value % setting.factor:
+            raise ValueError(
+                f"{setting.ours} = {value} cannot be written for transformers: give a multiple of {setting.factor}"
+            )
+        value = value // setting.factor if setting.factor != 1 else value
         config |= dict.fromkeys((setting.theirs, *setting.also), value)
     for option in (*family.options, *_others(family, TIED)):
         config[option.theirs] = option.choices(config)[0]

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from lmlab.interop.hf_transforms import SAME, Fused, Transform, Transposed
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from lmlab.data.corpora.corpus import Processor
+    from lmlab.tokenizers import Tokenizer
+    from lmlab.tokenizers.frames import Frame
 
 NEEDED = object()
 """The default of a setting that a configuration must contain."""
@@ -38,6 +43,8 @@ class Setting:
     """Our value if theirs is null."""
     written: Callable[[Mapping[str, Any]], Any] | None = None
     """Computes their value from our settings, if it depends on several."""
+    factor: int = 1
+    """Our value divided by theirs, for whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +148,18 @@ class Adapted(NamedTuple):
     undo: Mapping[str, Any] | None
 
 
+class Files(Protocol):
+    """Further files of a family's folders: how its models are decoded, and how they read sounds or pictures."""
+
+    def read_settings(self, folder: Path, config: Mapping[str, Any]) -> Mapping[str, Any]: ...
+
+    def read_frame(self, folder: Path, tokenizer: Tokenizer, config: Any) -> Frame | None: ...
+
+    def read_processor(self, folder: Path, config: Any) -> Processor: ...
+
+    def write(self, folder: Path, config: Any, tokenizer: Tokenizer, frame: Frame, processor: Any) -> None: ...
+
+
 @dataclass(frozen=True)
 class Family:
     """The conversion table of one `transformers` model type and one kind of lmlab."""
@@ -189,6 +208,10 @@ class Family:
     """Normalises a configuration whose entries differ between versions."""
     folders: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]]] = lambda values: {"": {}}
     """For a model that is several of theirs: the folders, and our settings that differ in each."""
+    files: Files | None = None
+    """Its further files, if it has any."""
+    unnamed: int = 256
+    """Rows of the embedding without a token that are usual: tables are padded to round numbers."""
     heads: tuple[Head, ...] = ()
     """Its classes for tasks."""
     bare: Mapping[str, Any] = field(default_factory=dict)

@@ -51,13 +51,13 @@ from lmlab.runs.storage import (
 from lmlab.runs.upgrade import upgrade_task
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import FILE, Frame
+from lmlab.tokenizers.processors import FILE as PROCESSOR
+from lmlab.tokenizers.processors import load_processor
 
 if TYPE_CHECKING:
     from lmlab.models.model import Model, TokenModelConfig
 
 OURS, KEPT = EXPORT, "lmlab.safetensors"
-PADDING = 256
-"""Rows without a token that are usual: tables are padded to round numbers."""
 
 
 class Checkpoint(NamedTuple):
@@ -84,10 +84,12 @@ def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, o
         ours = _ours(folder) if tokenizer is None else {}
         theirs = read_tokenizer(folder, family) if tokenizer is None else tokenizer
         tokenizer = recall_tokenizer(theirs, ours) if ours else theirs
-        check_fit(tokenizer, checkpoint.config.vocabulary, where=str(folder))
+        check_fit(tokenizer, checkpoint.config.vocabulary, unnamed=family.unnamed, where=str(folder))
         write_tensors(new / "model.safetensors", checkpoint.tensors)
         write_config(new, checkpoint.kind, checkpoint.config.model_dump())
         tokenizer.save(new / "tokenizer.json")
+        if family.files is not None:
+            family.files.read_processor(folder, checkpoint.config).save(new / PROCESSOR)
         if (frame := _frame_of(folder, ours, tokenizer, checkpoint)) is not None:
             frame.save(new)
         import_chat(folder, new)
@@ -108,6 +110,8 @@ def _frame_of(folder: Path, ours: Mapping[str, Any], tokenizer: Tokenizer, check
     """What stands around the texts of an imported model; None where the model's class says it."""
     if not ours:
         family, settings = family_of_kind(checkpoint.kind, checkpoint.config.model_dump()), read_token_settings(folder)
+        if family.files is not None:
+            return family.files.read_frame(folder, tokenizer, checkpoint.config)
         settings |= {} if family.boundary is None else {"bos_token": family.boundary}
         return import_frame(tokenizer, find(checkpoint.kind), checkpoint.config, settings)
     if "frame" not in ours:  # the boundary, as lmlab's own models read it
@@ -132,6 +136,11 @@ def export_run(run: Path, folder: Path, *, overwrite: bool = False) -> None:
             )
         learnt = Learnt(upgrade_task(read_json(run / TASK)), read_heads(run)) if (run / TASK).is_file() else None
         write_checkpoint(model, kind, tokenizer, new, learnt=learnt, frame=frame if (run / FILE).is_file() else None)
+        files = family_of_kind(kind, model.config.model_dump()).files
+        if files is not None:
+            if (processor := load_processor(run)) is None:
+                raise ValueError(f"{run} has no {PROCESSOR}, which says how its recordings or pictures are read")
+            files.write(new, model.config, tokenizer, frame, processor)
         export_chat(run, new, tokenizer)
 
 
@@ -185,6 +194,7 @@ def _read_folder(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     theirs = family.unify(theirs)
     head = architecture if isinstance(architecture, Head) else None
     values = read_settings(family, theirs, where=where)
+    values |= {} if family.files is None else family.files.read_settings(folder, theirs)
     kind = family.kind
     build(load_class(kind).Config, values, where=where)
     table = family if head is None else with_head(family, head)
@@ -303,7 +313,7 @@ def _write_folder(export: Export, tokenizer: Tokenizer, folder: Path) -> None:
     write_json(folder / OURS, remembered)
 
 
-def check_fit(tokenizer: Tokenizer, rows: int, *, where: str) -> None:
+def check_fit(tokenizer: Tokenizer, rows: int, *, unnamed: int = 256, where: str) -> None:
     """A ValueError where a tokenizer has more tokens than a model; fewer are usual, many fewer are worth a warning."""
     if tokenizer.vocabulary > rows:
         message = f"the tokenizer of {where} has {tokenizer.vocabulary} tokens, but the model only {rows}"
@@ -314,7 +324,7 @@ def check_fit(tokenizer: Tokenizer, rows: int, *, where: str) -> None:
                 f"--tokenizer"
             )
         raise ValueError(f"{message}: it belongs to another model; give the right one with --tokenizer")
-    if rows - tokenizer.vocabulary > PADDING:
+    if rows - tokenizer.vocabulary > unnamed:
         warnings.warn(
             f"the model of {where} has {rows} tokens, but the tokenizer only {tokenizer.vocabulary}: "
             f"perhaps it belongs to another model",

@@ -32,20 +32,22 @@ from lmlab.layers.watching import is_watched, layers_watched, record_layer
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.model import Heads, Model, ModelConfig, Output, TokenModelConfig, by_depth
+from lmlab.models.settings import PictureModelConfig
+from lmlab.models.vit import choose_patch, patch_sides
 
 GELU: dict[str, Callable[[Tensor], Tensor]] = {"quick": quick_gelu, "exact": F.gelu}
 LARGEST_SCALE = 100.0
 """Similarities are multiplied by at most this number (section 2.5)."""
 
 
-class ClipConfig(TokenModelConfig):
+class ClipConfig(PictureModelConfig, TokenModelConfig):
     """The sizes of both encoders."""
 
-    UNREAD: ClassVar[Mapping[str, Any]] = {**TokenModelConfig.UNREAD, "image": (64, 64)}
+    UNREAD: ClassVar[Mapping[str, Any]] = {**TokenModelConfig.UNREAD, **PictureModelConfig.UNREAD}
 
-    image: tuple[int, int] = Field(description="height and width of a picture in pixels; set by the data")
-    channels: int = Field(3, ge=1, description="channels of a picture: 3 for colours, 1 for gray; set by the data")
-    patch: int = Field(8, ge=1, description="height and width of a patch in pixels; must divide the picture's")
+    patch: int | None = Field(
+        None, ge=1, description="side of a patch in pixels; none: the smallest that gives at most 64 patches"
+    )
     width: int = Field(128, ge=1, description="hidden size of the picture encoder")
     heads: Heads = 4
     layers: int = Field(4, ge=1, description="Transformer blocks of the picture encoder")
@@ -62,24 +64,30 @@ class ClipConfig(TokenModelConfig):
     @classmethod
     def _square(cls, image: Any) -> Any:
         """One number is the height and the width."""
-        return (image, image) if isinstance(image, int) else image
+        return [image, image] if isinstance(image, int) else image
 
     @model_validator(mode="after")
     def _check_shapes(self) -> Self:
         head_width(self.text_width, self.text_heads)
-        if min(self.image) < 1 or self.image[0] % self.patch or self.image[1] % self.patch:
+        if self.patch is not None and any(side % self.patch for side in self.image):
+            height, width = self.image
             raise ValueError(
-                f"patches of {self.patch} pixels do not divide pictures of {self.image[0]} x {self.image[1]}; choose "
-                "a patch that divides both"
+                f"patch = {self.patch} does not divide pictures of {height} × {width} pixels; choose one of "
+                f"{', '.join(map(str, patch_sides(height, width)))}, or another data.size"
             )
         if self.temperature * LARGEST_SCALE < 1:
             raise ValueError(f"temperature = {self.temperature}: give at least {1 / LARGEST_SCALE}")
         return self
 
     @property
+    def patch_side(self) -> int:
+        """The side of a patch in pixels."""
+        return choose_patch(*self.image) if self.patch is None else self.patch
+
+    @property
     def patches(self) -> int:
         """Patches of a picture."""
-        return (self.image[0] // self.patch) * (self.image[1] // self.patch)
+        return (self.image[0] // self.patch_side) * (self.image[1] // self.patch_side)
 
 
 class Stack(NamedTuple):
@@ -166,7 +174,7 @@ class PictureEncoder(Encoder):
         width = config.width
         super().__init__(Stack(width, config.heads, config.layers, False, config.gelu, config.epsilon))
         self.shape = (config.channels, *config.image)
-        self.patches = nn.Conv2d(config.channels, width, config.patch, stride=config.patch, bias=False)
+        self.patches = nn.Conv2d(config.channels, width, config.patch_side, stride=config.patch_side, bias=False)
         self.class_vector = nn.Parameter(torch.empty(width).normal_(std=width**-0.5))
         self.positions = LearnedPositions(1 + config.patches, width)
         nn.init.normal_(self.positions.weight, std=width**-0.5)

@@ -65,11 +65,7 @@ class ViTConfig(PictureModelConfig):
     @property
     def patch_side(self) -> int:
         """The side of a patch in pixels."""
-        if self.patch is not None:
-            return self.patch
-        height, width = self.image
-        sides = patch_sides(height, width)
-        return next((side for side in sides if height * width <= MOST_PATCHES * side**2), sides[-1])
+        return choose_patch(*self.image) if self.patch is None else self.patch
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -85,6 +81,12 @@ def patch_sides(height: int, width: int) -> list[int]:
     """The sides of square patches that fill a picture, the smallest first."""
     common = math.gcd(height, width)
     return [side for side in range(1, common + 1) if common % side == 0]
+
+
+def choose_patch(height: int, width: int) -> int:
+    """The smallest side of a patch that gives a picture at most MOST_PATCHES patches."""
+    sides = patch_sides(height, width)
+    return next((side for side in sides if height * width <= MOST_PATCHES * side**2), sides[-1])
 
 
 class Block(nn.Module):

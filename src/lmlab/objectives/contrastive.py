@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.config import Config
+from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.loaders.captions import CaptionBatch, CaptionedPictures, CaptionLoader
 from lmlab.data.loaders.loader import Loader
 from lmlab.metrics.metric import Average, StreamingMetric, mean_nats
@@ -69,6 +70,17 @@ class Contrastive(PreTraining):
     @classmethod
     def needs(cls, config: ContrastiveConfig) -> tuple[type, ...]:
         return (MatchesPictures,)
+
+    @classmethod
+    def settings_from_corpus(cls, config: ContrastiveConfig, corpus: Corpus) -> dict[str, Any]:
+        """No settings; a ValueError if the pictures have other texts than captions."""
+        fields = getattr(corpus.train, "fields", {})
+        if "caption" not in fields:
+            raise ValueError(
+                f"the pictures have no captions but {' and '.join(fields)}s: name the column of the caption, for "
+                "instance --columns caption=NAME"
+            )
+        return {}
 
     def process_by(self, processor: Any) -> None:
         """Make inputs of pictures by this processor from now on."""

@@ -148,6 +148,7 @@ class Training:
                 streams=streams,
                 tokens=self.settings.evaluation_tokens,
                 more=self._more_metrics(recipe),
+                rows=None if objective.additive else self.settings.batch * self.settings.accumulate * self.world.size,
             )
             self._check_watch(corpus.valid)
         elif self.settings.watch != "loss":
@@ -250,16 +251,26 @@ def check_memory(model: Model, tokens: int) -> None:
 
 
 def validation(
-    learner: Learner, split: Any, *, window: int, streams: bool, tokens: int, more: dict[str, Any] | None = None
+    learner: Learner,
+    split: Any,
+    *,
+    window: int,
+    streams: bool,
+    tokens: int,
+    more: dict[str, Any] | None = None,
+    rows: int | None = None,
 ) -> Evaluate:
-    """A function that evaluates the learner on the same part of a split each time."""
+    """A function that evaluates the learner on the same part of a split each time.
+
+    `rows` is the size of a batch where the loss depends on it (contrastive): that of a training step.
+    """
     if parts := split.parts():
         each = max(1, tokens // len(parts))
         validators = {
             name: validation(learner, part, window=window, streams=streams, tokens=each) for name, part in parts.items()
         }
         return partial(evaluate_parts, validators)
-    batch = max(1, min(VALIDATION_ROWS, (split.size + 1) // (2 * window)))
+    batch = rows or max(1, min(VALIDATION_ROWS, (split.size + 1) // (2 * window)))
     loader = learner.objective.loader(split, batch=batch, window=window, seed=0, streams=streams)
     units = loader.units_per_step
     most = max(1, int(tokens // units[main_unit(units)]))

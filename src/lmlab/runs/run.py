@@ -39,6 +39,7 @@ from lmlab.runs.storage import (
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
+from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.tokenizers.processors import FILE as PROCESSOR
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.sequences import SequenceTokenizer
@@ -341,7 +342,9 @@ def _run(
 def _name_validation(corpus: Corpus) -> str:
     """What a run is validated on, in words."""
     processor = corpus.processor
-    return f"validation {processor.item}s" if isinstance(processor, SequenceTokenizer) else "validation text"
+    if isinstance(processor, SequenceTokenizer):
+        return f"validation {processor.item}s"
+    return "validation pictures" if isinstance(corpus.media, PictureProcessor) else "validation text"
 
 
 def _what_is_left(path: Path) -> str:

@@ -23,6 +23,8 @@ TIME_STEP = 0.02
 """Seconds from one time token to the next: one position of the encoder."""
 TIMES = 1501
 """Time tokens: 0.00, 0.02, … 30.00 seconds."""
+ENGLISH_VOCABULARY = 51_864
+"""Tokens of the published models of English alone; the multilingual ones have more."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from lmlab.data.corpora.corpus import Corpus, Processor
 from lmlab.data.corpora.images import PicturesConfig, PictureSplit, TokenRows, open_pictures
 from lmlab.data.corpora.preparing import ReportProgress, as_tokenizer
 from lmlab.data.readers.files import cache_folder
+from lmlab.data.readers.picture_files import BUILTIN
 from lmlab.tokenizers import Tokenizer, resolve
 
 
@@ -29,6 +30,11 @@ class CaptionsConfig(PicturesConfig):
         description=".tsv, .csv or .jsonl with the path of a picture and a caption, a question and its answer, or a "
         "sentence that is true or false; or builtin:NAME"
     )
+
+    def usual_tokenizer(self, of_system: str | None) -> str | None:
+        """Whole words for built-in scenes, which have few."""
+        builtin = all(path.startswith(BUILTIN) for path in self.captions)
+        return "words" if builtin and of_system is not None else of_system
 
 
 def prepare(

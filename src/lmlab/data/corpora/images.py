@@ -139,6 +139,11 @@ class PictureSplit(Dataset):
         """The length of the vectors that regions are read as (data/readers/regions.py)."""
         return width_of(self.picture(0).regions, self.pixels.shape[1:])
 
+    def caption(self, row: int) -> NDArray[np.uint32]:
+        """Return the tokens of the caption of a row, without special tokens."""
+        assert self.tokens is not None, "captions have a tokenizer"
+        return self.tokens["caption"].row(row)
+
     def texts(self) -> Iterator[str]:
         """Yield the texts of each row."""
         return (" ".join(texts) for texts in zip(*self.fields.values(), strict=True)) if self.fields else iter(())

@@ -1,0 +1,163 @@
+"""Whisper to and from transformers: weights, marks, settings of decoding, spectrograms and greedy transcripts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers as hf
+import torch
+
+import lmlab
+from lmlab.data.readers.media import Sound
+from lmlab.interop.huggingface import export_run, import_run
+from lmlab.models.whisper import Whisper, WhisperConfig
+from lmlab.runs.model_files import model_tensors, write_config
+from lmlab.runs.storage import write_manifest, write_tensors
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.sounds import SoundProcessor
+from lmlab.tokenizers.speech_tokens import speech_frame
+
+transformers: Any = pytest.importorskip("transformers")
+
+MARKS = (
+    *("<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|de|>", "<|translate|>", "<|transcribe|>"),
+    *("<|startoflm|>", "<|startofprev|>", "<|nospeech|>", "<|notimestamps|>"),
+)
+TIMES = 101
+SOUND = Sound(np.random.default_rng(0).normal(0, 0.1, 16000).astype(np.float32), 8000)
+
+
+def write_run(run: Path, *, multilingual: bool) -> Path:
+    """A run with random weights and the marks of a published model, whose windows are two seconds long."""
+    alphabet = sorted(hf.pre_tokenizers.ByteLevel.alphabet())
+    engine = hf.Tokenizer(hf.models.BPE({sign: number for number, sign in enumerate(alphabet)}, []))
+    engine.pre_tokenizer = hf.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    engine.decoder = hf.decoders.ByteLevel()
+    engine.add_special_tokens(list(MARKS))
+    tokenizer = Tokenizer(engine, boundary="<|endoftext|>", split_special_tokens=False)
+    vocabulary = 256 + len(MARKS) + TIMES
+    sizes = {
+        "vocabulary": vocabulary,
+        "width": 16,
+        "heads": 2,
+        "layers": 2,
+        "decoder_layers": 1,
+        "inner": 24,
+        "mels": 8,
+    }
+    decoding = {"suppress": [3, 5], "suppress_first": [220, 256], "alignment_heads": [[0, 1]]}
+    torch.manual_seed(0)
+    model = Whisper(WhisperConfig(**sizes, **decoding, frames=200, window=24, dropout=0.0))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    run.mkdir()
+    write_tensors(run / "model.safetensors", model_tensors(model))
+    write_config(run, "whisper", model.config.model_dump())
+    tokenizer.save(run / "tokenizer.json")
+    speech_frame(tokenizer, multilingual=multilingual).save(run)
+    SoundProcessor(mels=8, seconds=2.0).save(run / "processor.json")
+    write_manifest(run)
+    return run
+
+
+@pytest.fixture(params=[False, True], ids=["english", "multilingual"])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", multilingual=request.param)
+
+
+def same_run(one: Path, other: Path) -> bool:
+    files = ("model.safetensors", "config.json", "frame.json", "processor.json", "tokenizer.json")
+    return all((one / name).read_bytes() == (other / name).read_bytes() for name in files)
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_run_comes_back(run: Path, tmp_path: Path, remembered: bool) -> None:
+    export_run(run, tmp_path / "theirs")
+    if not remembered:
+        (tmp_path / "theirs" / "lmlab.json").unlink()
+    import_run(tmp_path / "theirs", tmp_path / "back")
+    assert same_run(run, tmp_path / "back")
+
+
+def test_logits_are_theirs(run: Path, tmp_path: Path) -> None:
+    export_run(run, tmp_path / "theirs")
+    theirs = transformers.WhisperForConditionalGeneration.from_pretrained(tmp_path / "theirs").eval()
+    ours = lmlab.load(run).model
+    sound, tokens = torch.randn(2, 8, 200), torch.randint(0, 300, (2, 9))
+    with torch.no_grad():
+        expected = theirs(input_features=sound, decoder_input_ids=tokens).logits
+        found = ours.logits(ours(tokens, sound=sound).hidden)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_greedy_transcripts_are_theirs(run: Path, tmp_path: Path) -> None:
+    export_run(run, tmp_path / "theirs")
+    theirs = transformers.WhisperForConditionalGeneration.from_pretrained(tmp_path / "theirs").eval()
+    extractor = transformers.WhisperFeatureExtractor.from_pretrained(tmp_path / "theirs")
+    transcriber = lmlab.load(run).transcriber
+    heard = transcriber.processor.resample(SOUND.samples, SOUND.rate)
+    features = extractor(heard.numpy(), sampling_rate=16000, return_tensors="pt").input_features
+    torch.testing.assert_close(features[0], transcriber.processor.spectrogram(heard), atol=1e-4, rtol=1e-4)
+    language = "de" if transcriber.tokens.languages else None
+    options = {"language": language, "task": "transcribe"} if language else {}
+    expected = theirs.generate(features, **options, max_new_tokens=12)[0].tolist()
+    (segment,) = transcriber.transcribe(SOUND, language=language).segments
+    length = min(len(expected), len(segment.tokens))
+    assert length >= 8
+    assert segment.tokens[:length] == expected[:length]
+
+
+def test_the_language_is_theirs(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", multilingual=True)
+    export_run(run, tmp_path / "theirs")
+    theirs = transformers.WhisperForConditionalGeneration.from_pretrained(tmp_path / "theirs").eval()
+    transcriber = lmlab.load(run).transcriber
+    heard = transcriber.processor.spectrogram(transcriber.processor.resample(SOUND.samples, SOUND.rate))
+    (token,) = theirs.detect_language(heard[None]).tolist()
+    assert transcriber.tokens.languages[transcriber.detect_language(SOUND)] == token
+
+
+def test_their_processor_opens_it(run: Path, tmp_path: Path) -> None:
+    export_run(run, tmp_path / "theirs")
+    processor = transformers.WhisperProcessor.from_pretrained(tmp_path / "theirs")
+    text = "Hello, world"
+    expected = lmlab.load(run).transcriber.tokenizer.encode(text)
+    assert processor.tokenizer(text, add_special_tokens=False).input_ids == list(expected)
+    assert processor.tokenizer.decode(expected) == text
+
+
+def test_old_folders_say_it_in_their_config(run: Path, tmp_path: Path) -> None:
+    export_run(run, tmp_path / "theirs")
+    (tmp_path / "theirs" / "lmlab.json").unlink()
+    config, generation = (tmp_path / "theirs" / name for name in ("config.json", "generation_config.json"))
+    old = {"suppress_tokens": [-1, 9], "begin_suppress_tokens": [7]}
+    config.write_text(json.dumps({**json.loads(config.read_text()), **old}))
+    generation.unlink()
+    import_run(tmp_path / "theirs", tmp_path / "back")
+    found = lmlab.load(tmp_path / "back").model.config
+    assert (found.suppress, found.suppress_first, found.alignment_heads) == ([9], [7], None)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("preprocessor_config.json", {"feature_size": 40}, "spectrograms of 40 × 200, and the model reads 8 × 200"),
+        ("preprocessor_config.json", {"hop_length": 0}, "hop = 0"),
+        ("generation_config.json", [], "not a table of settings"),
+        ("generation_config.json", {"suppress_tokens": [9999]}, "suppress"),
+        ("config.json", {"decoder_attention_heads": 4}, "decoder_attention_heads"),
+    ],
+)
+def test_wrong_files(run: Path, tmp_path: Path, file: str, content: Any, message: str) -> None:
+    export_run(run, tmp_path / "theirs")
+    (tmp_path / "theirs" / "lmlab.json").unlink()
+    path = tmp_path / "theirs" / file
+    whole = {**json.loads(path.read_text()), **content} if isinstance(content, dict) else content
+    path.write_text(json.dumps(whole))
+    with pytest.raises(ValueError, match=message):
+        import_run(tmp_path / "theirs", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
