@@ -125,8 +125,9 @@ class MaskedCaptions(PreTraining):
         reader, filler, labels = require(model, ReadsRegions), require(model, FillsMasks), batch.labels
         both = reader.read_both(**batch.inputs, at=labels["places"])
         chosen, targets = blanks_of(batch, both.words)
-        sums, watched = {"blanks": filler.total_nll(chosen, targets)}, {}
-        if not model.training:
+        nothing = both.words.sum() * 0  # where texts are empty
+        sums, watched = {"blanks": filler.total_nll(chosen, targets) if len(targets) else nothing}, {}
+        if len(targets) and not model.training:
             watched["accuracy"] = is_right(filler.logits(chosen), targets)
         if "match" in labels:
             scores = reader.match(both.joint).float()

@@ -18,6 +18,7 @@ from lmlab.data.corpora.example_splits import FEWEST_TO_SELECT, SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.readers.text import is_pipe
 from lmlab.messages import suggest_keywords
+from lmlab.models import find
 from lmlab.runs.jobs import Reporter, Silent
 from lmlab.runs.model_files import load_tokenizer
 from lmlab.runs.run_files import (
@@ -153,6 +154,7 @@ def finetune(
         language=dict(language or {}),
     )
     check_trial(trial)
+    task = task or usual_task(trial.origin)
     if resume and overwrite:
         raise ValueError("--resume continues what is there and --overwrite replaces it: give one of them")
     data = open_data(
@@ -265,7 +267,15 @@ def compare_runs(
     paths = [Path(each) for each in runs]
     first = Trial(origin=paths[0], seed=seed, epochs=epochs, train=train or {})
     trials = plan_comparison(paths, how, seeds=seeds, trial=first)
-    data = open_data(examples, valid=valid, test=test, columns=columns, leaks=leaks, drop_bad_labels=drop_bad_labels)
+    data = open_data(
+        examples,
+        valid=valid,
+        test=test,
+        task=usual_task(paths[0]),
+        columns=columns,
+        leaks=leaks,
+        drop_bad_labels=drop_bad_labels,
+    )
     checked = check_data(paths[0], data)
     checked.require_held_out()
     lines = [*checked.lines(), *describe_selection(data)]
@@ -283,6 +293,13 @@ def compare_runs(
         interrupted=interrupted,
     )
     return _unless_interrupted(found)
+
+
+def usual_task(run: Path) -> str | None:
+    """The task that a run is made for, whatever the file; None where the file says it."""
+    if is_architecture(run):
+        return None
+    return "picture_texts" if "words and regions" in find(read_origin(run)["kind"]).does else None
 
 
 def _unless_interrupted(found: Found | None) -> Found:

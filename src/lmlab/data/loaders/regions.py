@@ -52,7 +52,8 @@ class DescribedBatch(NamedTuple):
 class DescribedLoader(Loader):
     """Numbered batches of pairs of a text and a picture; batch k is a pure function of the data, the seed and k.
 
-    With `mismatched` half of the pairs have the text of another picture. Of sentences that are true or false, those
+    An epoch is divided evenly, into batches of at least two pairs. With `mismatched` every second pair has the text of
+    another picture. Of sentences that are true or false, those
     that are true are read: the others describe no picture.
     """
 
@@ -61,8 +62,8 @@ class DescribedLoader(Loader):
         self.texts, self.rows = find_descriptions(data)
         if len(self.rows) < 2:
             raise ValueError(f"{len(self.rows)} pictures with a text that describes them: at least two are needed")
-        self.batch_size = min(batch, len(self.rows))
-        self.count = -(-len(self.rows) // self.batch_size)
+        self.batch_size = max(2, min(batch, len(self.rows)))
+        self.count = len(self.rows) // self.batch_size
         self.steps_per_epoch = float(self.count)
         self._orders = lru_cache(2)(self._make_orders)
 

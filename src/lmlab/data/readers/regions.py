@@ -41,10 +41,10 @@ def make_vectors(picture: Picture, processor: PictureProcessor) -> RegionVectors
     A picture in which nothing was found is one region, without a vector if the others are given: all zeros.
     """
     regions = picture.regions
-    boxes = grid_boxes(GRID) if regions is None else np.asarray(regions.boxes, np.float32)
+    boxes = grid_boxes(GRID) if regions is None else np.array(regions.boxes, np.float32)
     boxes = boxes if len(boxes) else grid_boxes(1)
     if regions is not None and regions.features is not None:
-        found = np.asarray(regions.features, np.float32)
+        found = np.array(regions.features, np.float32)
         return RegionVectors(found if len(found) else np.zeros((1, found.shape[1]), np.float32), boxes)
     crops = processor.normalise(crop(picture.pixels, boxes, SIDE)).numpy()
     return RegionVectors(crops.reshape(len(boxes), -1), boxes)
