@@ -34,6 +34,12 @@ SMALL: dict[str, Any] = {
     "tricks": "pre",
     "image": [8, 8],
     "channels": 1,
+    "region_width": 7,
+    "connections": 1,
+    "picture_width": 12,
+    "picture_heads": 2,
+    "joint_width": 16,
+    "joint_heads": 2,
 }
 NETWORKS = [name for name in systems_that_read("text") if name != "ngram"]
 PREDICT_NEXT = [name for name, system in LINEAGE.items() if "next token" in system.does]

@@ -26,6 +26,7 @@ SENTENCE = 30
 """Mean tokens per sentence for translators, about as in WMT."""
 MANY_LAYERS = 64
 """Models with more layers are extrapolated from a few layers: building a million of them would take minutes."""
+VOCABULARIES = ("vocabulary", "source_vocabulary")
 FEW_LAYERS = (3, 4)
 BARE = {"head": False, "pairs": False, "parts": "discriminator"}
 """Encoder settings for the model that remains after pre-training: without heads and without ELECTRA's generator."""
@@ -95,7 +96,10 @@ def _from_file(
     system = find(name)
     size = size or system.default_size
     paper = PUBLISHED.get((name, size))
-    known = _vocabularies(cls, system.tokenizer, paper, settings, vocabulary)
+    known = {
+        **{name: value for name, value in cls.Config.UNREAD.items() if name not in (*VOCABULARIES, *settings)},
+        **_vocabularies(cls, system.tokenizer, paper, settings, vocabulary),
+    }
     with torch.device("meta"):
         model = create(name, {**settings, **known}, size=size).train()
         bare = {key: value for key, value in BARE.items() if key in cls.Config.model_fields}

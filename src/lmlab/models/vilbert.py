@@ -31,7 +31,7 @@ from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_tokens
 from lmlab.layers.padding import Padding, choose
-from lmlab.layers.regions import LOCATION, check_regions, locate
+from lmlab.layers.regions import LOCATION, blank_regions, check_regions, locate
 from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import Both, State
 from lmlab.models.bert import GELU, Block, Encoder, EncoderConfig
@@ -228,9 +228,13 @@ class Vilbert(Encoder):
         return _products(self.region_output)
 
     def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
-        regions = torch.zeros(rows, 1, self.config.region_width, device=self.device)
-        boxes = torch.zeros(rows, 1, 4, device=self.device)
-        return {**super().blank_inputs(rows, window), "regions": regions, "boxes": boxes}
+        regions = blank_regions(rows, self.config.region_width, device=self.device)
+        return {**super().blank_inputs(rows, window), **regions}
+
+    def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
+        """Per token of a text with the usual number of regions."""
+        row = self.reading_flops(self.blank_inputs(1, window), positions=1 + round(predicted * window))
+        return (row + self.match_flops()) / window + predicted * self.head_flops()
 
     def depths(self) -> list[list[nn.Parameter]]:
         """A connection belongs to the block of the words that follows it, and so does the block of the regions."""

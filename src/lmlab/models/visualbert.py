@@ -26,7 +26,7 @@ from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_by_mask
 from lmlab.layers.padding import NoPadding, real_places
 from lmlab.layers.positions import LearnedPositions
-from lmlab.layers.regions import LOCATION, check_regions, locate
+from lmlab.layers.regions import LOCATION, blank_regions, check_regions, locate
 from lmlab.models.abilities import Both, State
 from lmlab.models.bert import Bert, BertConfig
 from lmlab.models.flops import row_lengths
@@ -125,9 +125,13 @@ class VisualBert(Bert):
         return sum(2.0 * part.weight.numel() for part in (self.pooler, self.pair) if part is not None)
 
     def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
-        regions = torch.zeros(rows, 1, self.config.region_width, device=self.device)
-        boxes = torch.zeros(rows, 1, 4, device=self.device)
-        return {**super().blank_inputs(rows, window), "regions": regions, "boxes": boxes}
+        regions = blank_regions(rows, self.config.region_width, device=self.device)
+        return {**super().blank_inputs(rows, window), **regions}
+
+    def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
+        """Per token of a text with the usual number of regions."""
+        row = self.reading_flops(self.blank_inputs(1, window), positions=1 + round(predicted * window))
+        return (row + self.match_flops()) / window + predicted * self.head_flops()
 
     def depths(self) -> list[list[nn.Parameter]]:
         tables = (self.embedding, self.positions, self.segments, self.embedding_norm)
