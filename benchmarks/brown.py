@@ -10,14 +10,13 @@ given over all tokens (line ends are tokens here) and over words alone (the pape
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 
 from lmlab.decoding.mixture import Mixture, learn_weights
 from lmlab.tokenizers import train as train_tokenizer
-from study import clock, need, perplexity, stream_nats, trained
+from study import clock, need, perplexity, read_folder, stream_nats, trained
 
 PUBLISHED = {"3-gram": 323, "4-gram": 321, "5-gram": 321, "nplm": 276, "nplm + 3-gram": 252}
 
@@ -51,4 +50,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/brown"))
+    main(read_folder(__doc__, default="runs/brown"))

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from lmlab.transfer.finetune import plan_layers
 from lmlab.transfer.results import Result
-from lmlab.transfer.study import DECK_LAYERS, run_study
+from lmlab.transfer.study import run_study
+from lmlab.transfer.study_plans import DECK_LAYERS, plan_layers
 from lmlab.transfer.trials import Trial, plan_trial
 from study import clock
 from transferring import TASKS, header, import_minilm, open_task, percent, row

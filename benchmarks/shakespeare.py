@@ -5,10 +5,9 @@ python benchmarks/shakespeare.py [FOLDER]      about three minutes on 2 cores
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from study import clock, need, stream_nats, trained
+from study import clock, need, read_folder, stream_nats, trained
 
 
 def main(folder: Path) -> None:
@@ -20,4 +19,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/shakespeare"))
+    main(read_folder(__doc__, default="runs/shakespeare"))

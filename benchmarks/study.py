@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import sys
@@ -25,6 +26,14 @@ from lmlab.runs.recipe import make_recipe, read_record
 
 HERE = Path(__file__).parent
 os.environ.setdefault("LMLAB_DATA", str(HERE.parents[1] / "shared" / "data"))
+
+
+def read_folder(description: str | None, *, default: str) -> Path:
+    """The folder for the runs, which is the only argument of a study."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path(default), help=f"of the runs ({default})")
+    folder: Path = parser.parse_args().folder
+    return folder
 
 
 def need(name: str) -> None:

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 from lmlab import load
 from lmlab.transfer.evaluation import evaluate_file
-from lmlab.transfer.finetune import open_data
-from lmlab.transfer.trials import TaskData, Trial, plan_trial, run_trial
+from lmlab.transfer.task_data import TaskData, open_data
+from lmlab.transfer.trials import Trial, plan_trial, run_trial
 from study import clock, complete, need
 from transferring import Found, Results, Setup, header, interval, percent, row, summarise
 

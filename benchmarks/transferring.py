@@ -19,10 +19,9 @@ from lmlab.metrics.statistics import Estimate, mean_interval
 from lmlab.models import LINEAGE
 from lmlab.runs import run
 from lmlab.tasks.task import Prediction
-from lmlab.transfer.finetune import open_data
-from lmlab.transfer.planning import plan_finetuning, usual_epochs
+from lmlab.transfer.recipe import plan_finetuning, usual_epochs
 from lmlab.transfer.results import score_predictions
-from lmlab.transfer.trials import TaskData, Trial
+from lmlab.transfer.task_data import TaskData, open_data
 from masked_pretraining import write_articles
 from study import clock, complete, need
 
@@ -49,7 +48,7 @@ class OpenTask:
 
     def taken(self, setup: Setup) -> TaskData:
         """The training examples of one way of learning."""
-        return self.data.limited(Trial(origin=Path(), limit=setup.examples, seed=setup.seed))
+        return self.data.limited(setup.examples, seed=setup.seed)
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """The metrics on the dev set, the official one first, with their intervals over examples."""

@@ -28,9 +28,9 @@ from statistics import fmean
 from typing import Any
 
 from lmlab.language_model import load_ensemble
-from lmlab.transfer.finetune import open_data
 from lmlab.transfer.results import score_predictions
-from lmlab.transfer.trials import TaskData, Trial, plan_language_model, plan_trial, run_trial
+from lmlab.transfer.task_data import TaskData, open_data
+from lmlab.transfer.trials import Trial, plan_language_model, plan_trial, run_trial
 from lmlab.transfer.ulmfit import tune
 from study import clock, complete, need
 from transferring import Found, Results, Setup, header, percent, row

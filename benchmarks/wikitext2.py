@@ -5,10 +5,9 @@ python benchmarks/wikitext2.py [FOLDER]      about 25 minutes on 2 cores; a seco
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from study import clock, need, perplexity, stream_nats, trained
+from study import clock, need, perplexity, read_folder, stream_nats, trained
 
 
 def main(folder: Path) -> None:
@@ -20,4 +19,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/wikitext2"))
+    main(read_folder(__doc__, default="runs/wikitext2"))

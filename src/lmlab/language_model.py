@@ -18,6 +18,7 @@ from lmlab.decoding.checks import check_text, check_texts, check_whole_number
 from lmlab.decoding.composer import Composer
 from lmlab.decoding.filler import BEAMS, Filled, MaskFiller, Order, filler_of
 from lmlab.decoding.mixture import Mixture
+from lmlab.decoding.painter import Painter
 from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score, Scorer, pseudo_scorer_of, scorer_of
 from lmlab.decoding.search_tree import SearchTree
@@ -41,6 +42,7 @@ from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate, Messages
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
 from lmlab.tokenizers.notes import MusicTokenizer
+from lmlab.tokenizers.pixels import Pixels
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.sounds import SoundProcessor
 
@@ -209,6 +211,16 @@ class LanguageModel(Analyses):
                 f"{self.path or self} has not learnt music; train one: lmlab train gpt2 builtin:tunes -o RUN"
             )
         return Composer(model=require(self.model, PredictsNext), tokenizer=self.processor)
+
+    @property
+    def painter(self) -> Painter:
+        """Draws pictures pixel by pixel; a ValueError if the run has not learnt to."""
+        if not isinstance(self.processor, Pixels):
+            raise ValueError(
+                f"{self.path or self} has not learnt the pixels of pictures; train one: "
+                "lmlab train gpt2 PICTURES --tokenizer pixels:16 -o RUN"
+            )
+        return Painter(model=require(self.model, PredictsNext), tokenizer=self.processor)
 
     @cached_property
     def chat_writer(self) -> ChatWriter:

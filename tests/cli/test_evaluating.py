@@ -13,7 +13,8 @@ from lmlab.language_model import load
 from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import write_manifest
 from lmlab.transfer.evaluation import evaluate_file, read_as_trained
-from lmlab.transfer.finetune import Finetuned, finetune, open_data
+from lmlab.transfer.finetune import Finetuned, finetune
+from lmlab.transfer.task_data import open_data
 from toy_tasks import WORDS, write_reviews, write_squad, write_tagged, write_toy_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning", "ignore:too few n-grams")
@@ -71,7 +72,7 @@ def learn(bert: Path, folder: Path, task: str, **options: Any) -> tuple[Finetune
         test=test,
         columns=COLUMNS.get(task),
         output=folder / "run",
-        alone=True,
+        controls=False,
         train=TRAIN,
         **options,
     )
@@ -100,7 +101,7 @@ def test_evaluate_gives_the_scores_of_finetune(
 @pytest.mark.parametrize("task", ["classification", "tagging", "spans"])
 def test_the_same_of_validation_examples(task: str, bert: Path, tmp_path: Path) -> None:
     train, valid, count = write_files(tmp_path, task)
-    done = finetune(bert, train, valid=valid, output=tmp_path / "run", alone=True, train=TRAIN)
+    done = finetune(bert, train, valid=valid, output=tmp_path / "run", controls=False, train=TRAIN)
     (result,) = done.study.results
     assert result.count == count
     found = evaluate_file(load(done.path).predictor, valid, run=done.path)

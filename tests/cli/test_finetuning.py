@@ -15,8 +15,8 @@ from markupsafe import escape
 import lmlab
 from lmlab.language_model import load
 from lmlab.runs.storage import read_json, read_tensors
-from lmlab.transfer.finetune import Finetuned, finetune, plan_layers
-from lmlab.transfer.study import DECK_LAYERS
+from lmlab.transfer.finetune import Finetuned, finetune
+from lmlab.transfer.study_plans import DECK_LAYERS, plan_layers
 from lmlab.transfer.trials import Trial
 from standins import write_run
 from toy_tasks import write_reviews, write_squad, write_tagged, write_toy_run
@@ -125,7 +125,9 @@ def test_a_copy_does_the_same(stars: Finetuned, place: Place, tmp_path: Path) ->
 
 
 def test_a_fine_tuned_run_learns_another_task(stars: Finetuned, place: Place, tmp_path: Path) -> None:
-    done = finetune(stars.path, place.tagged, output=tmp_path / "ner", alone=True, train=TRAIN, settings={"crf": True})
+    done = finetune(
+        stars.path, place.tagged, output=tmp_path / "ner", controls=False, train=TRAIN, settings={"crf": True}
+    )
     assert len(load(done.path).predictor.tag("Ada ran in London").value) == 4
     assert read_json(done.path / "recipe.json")["origin"] == str(stars.path)
     with pytest.raises(ValueError, match="this run does tagging, not classification"):
@@ -270,7 +272,7 @@ def test_layers_that_are_not_there_are_refused(
 
 
 def test_the_mix_is_told(place: Place, tmp_path: Path) -> None:
-    done = finetune(place.bert, place.reviews, output=tmp_path / "mix", how="mix", alone=True, train=TRAIN)
+    done = finetune(place.bert, place.reviews, output=tmp_path / "mix", how="mix", controls=False, train=TRAIN)
     (result,) = done.study.results
     assert result.mix is not None
     assert sum(result.mix) == pytest.approx(1)
@@ -462,7 +464,7 @@ def test_runs_that_cannot_learn_a_task(place: Place, run_command: Callable[..., 
 
 def test_the_encoder_of_a_translator_learns_a_task(place: Place, tmp_path: Path) -> None:
     run = write_translator(tmp_path / "both")
-    done = finetune(run, place.reviews, output=tmp_path / "stars", alone=True, train=TRAIN)
+    done = finetune(run, place.reviews, output=tmp_path / "stars", controls=False, train=TRAIN)
     assert load(done.path).classify("the cat sat").value in ("neg", "pos")
 
 

@@ -127,7 +127,7 @@ def test_resumed_by_train_where_the_examples_have_moved(
     how: str, place: Path, run_command: Callable[..., Any], tmp_path: Path
 ) -> None:
     settings = {"batch": 4, "budget": "30steps", "save_seconds": 0, "evaluations": 3}
-    whole = finetune("bert", "reviews.tsv", output="whole", how=how, alone=True, train=settings).path
+    whole = finetune("bert", "reviews.tsv", output="whole", how=how, controls=False, train=settings).path
     command = ["finetune", "bert", "reviews.tsv", "--how", how, "--no-controls", "-o", "killed"]
     command += [f"--set=train.{name}={settings[name]}" for name in settings]
     kill_while_saving(*command, run="killed", saves=12)

@@ -44,7 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     write_squad(root / "answers.json")
     files = ("stars.tsv", "pairs.tsv", "names.conll", "answers.json")
     for file in files:
-        finetune(bert, root / file, output=root / Path(file).stem, alone=True, train=TRAIN)
+        finetune(bert, root / file, output=root / Path(file).stem, controls=False, train=TRAIN)
     return Runs(*(str(root / Path(file).stem) for file in files))
 
 
@@ -265,7 +265,7 @@ def test_all_runs_of_an_ensemble_are_asked_what_they_were_trained_on(
     rows = [f"quite another film {number}\t{('pos', 'neg')[number % 2]}\n" for number in range(30)]
     (tmp_path / "own.tsv").write_text("text\tlabel\n" + "".join(rows))
     bert = write_toy_run(tmp_path / "bert", "bert")
-    finetune(bert, tmp_path / "own.tsv", output=tmp_path / "second", alone=True, train=TRAIN)
+    finetune(bert, tmp_path / "own.tsv", output=tmp_path / "second", controls=False, train=TRAIN)
     said = run_command("evaluate", "second", trained, "--mix", runs.stars, "--json")
     assert said.code == 0, said.err
     assert f"{runs.stars} was trained on" in said.err

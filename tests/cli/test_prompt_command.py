@@ -50,7 +50,7 @@ def test_a_fine_tuned_run_beside_it_is_checked_as_by_evaluate(run_command: Calla
     run = str(write_run(tmp_path / "book", "ngram"))
     bert = write_toy_run(tmp_path / "bert", "bert")
     reviews = write_reviews(tmp_path / "reviews.tsv")
-    finetune(bert, reviews, output=tmp_path / "stars", alone=True, train={"budget": "2steps", "evaluations": 1})
+    finetune(bert, reviews, output=tmp_path / "stars", controls=False, train={"budget": "2steps", "evaluations": 1})
     given = ("prompt", run, str(reviews), "--task", "sentiment", "--limit", "20", "--versus", "stars")
     said = run_command(*given)
     assert said.code == 0, said.err

@@ -53,7 +53,7 @@ def test_a_finished_run_is_shown_again(
     ):
         said = run_command(*command, *change)
         assert said.code == 2
-        assert f"stars holds a run with other settings ({named}" in said.err
+        assert f"stars was started with other settings ({named}" in said.err
     again = finetune(place / "bert", place / "reviews.tsv", output=tmp_path / "stars", seeds=2, train=TRAIN)
     assert not again.trained
     assert [each.model_dump() for each in again.study.results] == before

@@ -104,7 +104,7 @@ def test_the_same_command_again_shows_the_finished_run(run, kind: str, tmp_path:
     assert (tmp_path / "twice" / "model.safetensors").stat().st_mtime_ns == weights
     other = run(*command, "--seed", "7")
     assert other.code == 2
-    assert "twice holds a run with other settings (train.seed)" in other.err
+    assert "twice was started with other settings (train.seed)" in other.err
     (tmp_path / "book.txt").write_text(TEXT * 2)
     changed = run(*command)
     assert changed.code == 2
@@ -159,7 +159,7 @@ def test_the_same_command_with_resume_continues_the_run(run, tmp_path: Path) -> 
     assert said.code == 0, said.err
     assert "was finished already" in said.out
     other = run("train", *command, "--budget", "3steps", "--resume")
-    assert "holds a run with other settings (train.budget" in other.err
+    assert "was started with other settings (train.budget" in other.err
     both = run("train", *command, "--budget", "2steps", "--resume", "--overwrite")
     assert "give one of them" in both.err
 

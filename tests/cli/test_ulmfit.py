@@ -21,8 +21,9 @@ from lmlab.runs.storage import digest_weights, read_json, read_tensors
 from lmlab.tasks.long_texts import LEARNT, read_in_segments
 from lmlab.tasks.predicting import Ensemble, average
 from lmlab.tasks.task import Prediction
-from lmlab.transfer.finetune import finetune, open_data
-from lmlab.transfer.planning import plan_finetuning
+from lmlab.transfer.finetune import finetune
+from lmlab.transfer.recipe import plan_finetuning
+from lmlab.transfer.task_data import open_data
 from lmlab.transfer.trials import Trial, plan_trial, run_trials
 from lmlab.transfer.ulmfit import plan_tuning, tune
 from tolerances import rounding
@@ -124,7 +125,7 @@ def test_ulmfit_tunes_the_language_model_on_training_texts_alone(place: Path, tm
         place / "reviews.tsv",
         output=tmp_path / "stars",
         how="ulmfit",
-        alone=True,
+        controls=False,
         train=QUICK,
         language={**QUICK, "batch": 2, "window": 8},
     )
@@ -213,7 +214,7 @@ def test_a_backward_model_predicts_each_token_from_those_after_it(place: Path) -
 def test_what_begins_with_a_backward_model_reads_backwards(place: Path, tmp_path: Path) -> None:
     values = {"data": {"text": str(place / "general.txt")}, "model": {"kind": "awd-lstm"}}
     assert make_recipe({**values, "origin": str(place / "backwards")}).objective["backwards"] is True
-    done = finetune(place / "backwards", place / "reviews.tsv", output=tmp_path / "stars", alone=True, train=QUICK)
+    done = finetune(place / "backwards", place / "reviews.tsv", output=tmp_path / "stars", controls=False, train=QUICK)
     assert read_json(done.path / "task.json")["backwards"] is True
     predictor = load(done.path).predictor
     (item,) = predictor.task.items([Example("good film")])
@@ -246,7 +247,7 @@ def test_an_ensemble_averages_probabilities() -> None:
 
 def test_both_directions_together(place: Path, tmp_path: Path, run_command: Callable[..., Any]) -> None:
     paths = [
-        finetune(place / name, place / "reviews.tsv", output=tmp_path / name, alone=True, train=QUICK).path
+        finetune(place / name, place / "reviews.tsv", output=tmp_path / name, controls=False, train=QUICK).path
         for name in ("forwards", "backwards")
     ]
     ensemble = load_ensemble(paths)
@@ -264,9 +265,9 @@ def test_both_directions_together(place: Path, tmp_path: Path, run_command: Call
 
 
 def test_runs_of_other_tasks_are_no_ensemble(place: Path, tmp_path: Path) -> None:
-    stars = finetune(place / "forwards", place / "reviews.tsv", output=tmp_path / "stars", alone=True, train=QUICK)
+    stars = finetune(place / "forwards", place / "reviews.tsv", output=tmp_path / "stars", controls=False, train=QUICK)
     tags = finetune(
-        place / "forwards", write_tagged(tmp_path / "x.conll"), output=tmp_path / "tags", alone=True, train=QUICK
+        place / "forwards", write_tagged(tmp_path / "x.conll"), output=tmp_path / "tags", controls=False, train=QUICK
     )
     with pytest.raises(ValueError, match="different tasks"):
         load_ensemble([stars.path, tags.path])
@@ -288,7 +289,7 @@ def test_long_reviews_are_learnt_alike_twice(place: Path, tmp_path: Path) -> Non
     long.write_text("\n".join(lines))
     weights = []
     for name in ("one", "two"):
-        finetune(place / "forwards", long, output=tmp_path / name, how="gradual", alone=True, train=QUICK)
+        finetune(place / "forwards", long, output=tmp_path / name, how="gradual", controls=False, train=QUICK)
         weights.append(read_tensors(tmp_path / name / "model.safetensors"))
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 

@@ -180,7 +180,7 @@ def test_other_conditions_or_another_text_are_refused(book: Path, tmp_path: Path
     text.write_text(lines(400))
     folder = tmp_path / "compared"
     run_comparison(small(text, models="ngram"), folder)
-    with pytest.raises(ValueError, match=r"under other conditions \(budget was 1280tokens, now 1M"):
+    with pytest.raises(ValueError, match=r"started with other settings \(budget was 1280tokens, now 1M"):
         run_comparison(small(text, models="ngram", budget="1Mtokens"), folder)
     text.write_text(lines(500))
     with pytest.raises(ValueError, match="has changed"):

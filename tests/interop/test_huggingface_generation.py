@@ -404,7 +404,7 @@ def test_a_task_reads_before_a_text_what_the_model_was_trained_with(name: str, t
     (tmp_path / "data.tsv").write_text("\n".join(["text\tlabel", *rows]))
     settings: dict[str, Any] = {"budget": "1steps", "batch": 2}
     done = finetune(
-        tmp_path / "run", tmp_path / "data.tsv", output=tmp_path / "new", how="frozen", alone=True, train=settings
+        tmp_path / "run", tmp_path / "data.tsv", output=tmp_path / "new", how="frozen", controls=False, train=settings
     )
     task = lmlab.load(done.path).predictor.task
     (row,) = task.frame.rows([{"a": [5, 6]}])

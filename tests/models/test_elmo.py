@@ -251,7 +251,7 @@ def test_tasks_are_learnt_from_it(trained: Path, tmp_path: Path) -> None:
         settings=settings,
         train={"rate": 0.05},
         epochs=100,
-        alone=True,
+        controls=False,
     )
     (result,) = found.study.results
     assert result.mix is not None

@@ -18,7 +18,7 @@ from lmlab.config import build
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import load_class
 from lmlab.serve.app import make_app
-from lmlab.serve.engine import Engine
+from lmlab.serve.engine.engine import Engine
 from lmlab.serve.guard import Rules
 from lmlab.serve.served import Limits, Runs, serve_run
 from lmlab.serve.server import make_server

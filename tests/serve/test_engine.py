@@ -20,9 +20,9 @@ from lmlab.decoding.generate import generate
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.models import load_class
-from lmlab.serve.engine import Engine
+from lmlab.serve.engine.engine import Engine
+from lmlab.serve.engine.sequence import GeneratedSequence, Piece
 from lmlab.serve.errors import ClosedError, OverloadedError
-from lmlab.serve.sequence import GeneratedSequence, Piece
 from lmlab.serve.server import share_threads
 from patience import PATIENCE, wait_until
 from tolerances import of_blocks

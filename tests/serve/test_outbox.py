@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from lmlab.serve.outbox import Outbox
+from lmlab.serve.engine.outbox import Outbox
 
 
 def test_what_is_kept_comes_in_order_and_only_once() -> None:

@@ -19,7 +19,7 @@ from lmlab.decoding.filler import MaskFiller
 from lmlab.language_model import LanguageModel
 from lmlab.messages import printable
 from lmlab.models import load_class
-from lmlab.serve.engine import Engine
+from lmlab.serve.engine.engine import Engine
 from lmlab.tasks.predicting import Predictor
 from patience import wait_until
 from toy_tasks import toy_heads, toy_model, toy_task, toy_tokenizer

@@ -46,7 +46,7 @@ def studio_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train("bert", "bert", "bpe:300", **small)
     pairs = {"kind": "pairs", "source": [str(data / "en")], "target": [str(data / "de")]}
     train("en-de", "transformer", "bpe:300", data_=pairs, width=32, heads=2, layers=1)
-    finetune(runs / "bert", data / "films.tsv", output=runs / "labels", alone=True, epochs=1)
+    finetune(runs / "bert", data / "films.tsv", output=runs / "labels", controls=False, epochs=1)
     return runs
 
 

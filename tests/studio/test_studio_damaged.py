@@ -84,12 +84,13 @@ def test_no_value_in_a_file_of_a_run_is_an_error_of_ours(studio_runs: Path, tmp_
     path = tmp_path / "labels" / name
     whole = json.loads(path.read_text())
     client = client_for(tmp_path)
+    allowed = (200, 400, 404) if name == "config.json" else (200, 400)  # without a configuration it is no run
     for odd in (None, [], {"a": {}}, "../x", -1):
         for key in [None, *list(whole)[:8]]:
             path.write_text(json.dumps(odd if key is None else {**whole, key: odd}))
             os.utime(tmp_path / "labels" / "model.safetensors")  # so that it is loaded again
             response = client.post("/v1/predict", json={"model": "labels", "input": "a good film"})
-            assert response.status_code in (200, 400, 404), response.text
+            assert response.status_code in allowed, response.text
             assert str(tmp_path) not in response.text
 
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import lmlab
 import lmlab.studio.run_store
-from lmlab.serve.engine import ClosedError
+from lmlab.serve.engine.engine import ClosedError
 from lmlab.serve.errors import NotANumberError
 from lmlab.serve.served import Limits, serve_run
 from lmlab.studio.app import make_app

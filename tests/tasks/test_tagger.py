@@ -25,7 +25,7 @@ from lmlab.runs.storage import digest, read_json, read_tensors, write_json, writ
 from lmlab.tasks.lm_embeddings import LanguageStates, Reader
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.spellings import spell_rows, spell_word
-from lmlab.transfer.finetune import finetune, open_data
+from lmlab.transfer.finetune import finetune
 from lmlab.transfer.from_scratch import (
     fold,
     folding_engine,
@@ -35,6 +35,7 @@ from lmlab.transfer.from_scratch import (
     plan_from_scratch,
     words_of,
 )
+from lmlab.transfer.task_data import open_data
 from tolerances import rounding
 from toy_tasks import write_reviews, write_tagged
 
@@ -168,7 +169,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def learn(place: Path, output: Path, **changes: Any) -> Any:
-    options = {"alone": True, "train": TRAIN, "model": MODEL, **changes}
+    options = {"controls": False, "train": TRAIN, "model": MODEL, **changes}
     return finetune("tagger", place / "names.conll", output=output, **options)
 
 

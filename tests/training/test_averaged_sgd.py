@@ -21,7 +21,7 @@ from lmlab.training.learner import Learner
 from lmlab.training.schedule import learning_rate
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step
-from lmlab.training.trainer import train
+from lmlab.training.trainer import Trainer
 from lmlab.training.weight_average import check_average, plateaued
 
 
@@ -78,7 +78,7 @@ def test_the_mean_is_that_of_all_weights_since_validation_stood_still() -> None:
     config = TrainConfig(
         budget="16steps", optimizer="sgd", rate=0.5, schedule="constant", average=2, evaluate_every=2, clip=None
     )
-    train(learner, loader, config, evaluate=evaluate)  # begins after step 10: 2.7 > min(3, 2)
+    Trainer(learner, loader, config, evaluate=evaluate).run()  # begins after step 10: 2.7 > min(3, 2)
 
     other, _ = learner_and_loader()
     sgd: Any = torch.optim.SGD(other.parameters(), lr=0.5)

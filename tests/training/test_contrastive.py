@@ -16,7 +16,7 @@ from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.objectives.objective import NotAdditive
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step
-from lmlab.training.trainer import train
+from lmlab.training.trainer import Trainer
 from lmlab.training.world import ALONE, World
 from worlds import GlooWorld, run_processes
 
@@ -87,7 +87,7 @@ def test_accumulated_losses_are_logged_as_those_of_the_whole_batch() -> None:
         lines: list[dict[str, float]] = []
         config = TrainConfig(budget="2steps", accumulate=accumulate, log_every=1, rate=1e-3)
         loader = make_loader(batch=PAIRS // accumulate)
-        train(make_learner(), loader, config, on_log=lambda line, _, to=lines: to.append(line))
+        Trainer(make_learner(), loader, config, on_log=lambda line, _, to=lines: to.append(line)).run()
         found.append([(line["loss"], line["chance"], line["temperature"]) for line in lines])
     assert np.allclose(found[0], found[1], rtol=1e-4)
 
@@ -97,7 +97,7 @@ def test_it_learns() -> None:
     lines: list[dict[str, float]] = []
     loader = CaptionLoader(ToyPictures(64), batch=8, window=9, seed=0)
     config = TrainConfig(budget="150steps", accumulate=2, rate=3e-3, log_every=1, schedule="constant")
-    train(make_learner(), loader, config, on_log=lambda line, _: lines.append(line))
+    Trainer(make_learner(), loader, config, on_log=lambda line, _: lines.append(line)).run()
     first, last = (sum(line["loss"] for line in part) for part in (lines[:5], lines[-5:]))
     chance = sum(line["chance"] for line in lines[-5:])
     assert first > 0.8 * chance
@@ -108,7 +108,9 @@ def test_resumed_training_repeats_no_random_numbers() -> None:
     ends = []
     for _ in range(2):
         learner = make_learner()
-        train(learner, make_loader(batch=4), TrainConfig(budget="3steps", accumulate=2, optimizer="sgd", rate=0.1))
+        Trainer(
+            learner, make_loader(batch=4), TrainConfig(budget="3steps", accumulate=2, optimizer="sgd", rate=0.1)
+        ).run()
         ends.append((torch.cat([each.detach().flatten() for each in learner.parameters()]), torch.rand(1)))
     assert ends[0][0].equal(ends[1][0])
 

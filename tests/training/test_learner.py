@@ -27,7 +27,7 @@ from lmlab.training.progress import TrainingProgress
 from lmlab.training.schedule import Layerwise
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step
-from lmlab.training.trainer import train
+from lmlab.training.trainer import Trainer
 
 TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n" for i in range(200))
 
@@ -96,7 +96,7 @@ def test_layers_learn_at_their_own_share_of_the_rate() -> None:
     for steps, learning in ((2, {"embedding"}), (3, {"embedding", "blocks.1", "norm"})):  # tied, so it predicts
         model.load_state_dict(before, strict=False)  # a tied weight is there once
         config = TrainConfig(budget=f"{steps}steps", unfreeze=2, layer_decay=0.5, rate=1e-2, schedule="constant")
-        train(Learner(model, Causal()), Windows(tokens, batch=4, window=16, seed=0), config)
+        Trainer(Learner(model, Causal()), Windows(tokens, batch=4, window=16, seed=0), config).run()
         moved = {name for name, parameter in model.named_parameters() if not torch.equal(parameter, before[name])}
         assert {".".join(name.split(".")[: 2 if name.startswith("blocks") else 1]) for name in moved} == learning
 
@@ -337,7 +337,7 @@ def test_the_thread_that_makes_batches_ends_whatever_happens() -> None:
         raise KeyError("stop")
 
     with pytest.raises(KeyError, match="stop"):
-        train(learner, loader, TrainConfig(budget="9steps", log_every=3), on_log=fail)
+        Trainer(learner, loader, TrainConfig(budget="9steps", log_every=3), on_log=fail).run()
     assert loader.plans == 1
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
     assert not learner.training

@@ -25,7 +25,7 @@ from lmlab.training.learner import Learner
 from lmlab.training.metrics_log import NotFiniteError
 from lmlab.training.schedule import learning_rate
 from lmlab.training.settings import TrainConfig
-from lmlab.training.trainer import train
+from lmlab.training.trainer import Trainer
 
 TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n" for i in range(300))
 
@@ -83,7 +83,7 @@ def test_epochs_of_step_decay_are_those_of_the_text() -> None:
     )
     rates: list[float] = []
     loader = Streams(tokens, batch=4, window=10, seed=0)
-    train(learner, loader, config, on_log=lambda line, _: rates.append(line["rate"]))
+    Trainer(learner, loader, config, on_log=lambda line, _: rates.append(line["rate"])).run()
     assert loader.steps_per_epoch == 25
     assert rates == pytest.approx([0.8] * 13 + [0.4] * 12 + [0.2] * 12)
 
@@ -127,7 +127,7 @@ def test_accumulation_equals_one_large_batch() -> None:
         model = create("gpt2", {"vocabulary": 20, "dropout": 0.0, "window": 16}, size="tiny")
         loader = Windows(tokens, batch=batch, window=16, seed=0)
         config = TrainConfig(budget="3steps", accumulate=accumulate, optimizer="sgd", rate=0.5)
-        train(Learner(model, Causal()), loader, config)
+        Trainer(Learner(model, Causal()), loader, config).run()
         weights.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
     torch.testing.assert_close(weights[0], weights[1], atol=1e-5, rtol=1e-4)
 
@@ -208,11 +208,11 @@ def test_validation_takes_about_half_the_time_of_training(
         return forward(*arguments)
 
     monkeypatch.setattr(learner, "forward", second)
-    progress = train(learner, loader, config, evaluate=slow)
+    progress = Trainer(learner, loader, config, evaluate=slow).run()
     assert slow.seen == [each] * number
     assert sum(slow.seen) <= 0.55 * progress.seconds
     slow.seen.clear()
-    train(learner, loader, TrainConfig(budget="100steps", rate=0.1), evaluate=slow)
+    Trainer(learner, loader, TrainConfig(budget="100steps", rate=0.1), evaluate=slow).run()
     assert slow.seen == [batches] * 10, "what other budgets give does not depend on the clock"
 
 

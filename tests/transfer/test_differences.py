@@ -180,7 +180,7 @@ def test_questions_about_one_paragraph_are_one_unit(tmp_path: Path) -> None:
 
 def test_contexts_are_the_units_of_a_squad_run(place: Path, tmp_path: Path) -> None:
     write_squad(tmp_path / "qa.json", count=60)
-    done = finetune(place / "bert", tmp_path / "qa.json", output=tmp_path / "qa", train=TRAIN, alone=True)
+    done = finetune(place / "bert", tmp_path / "qa.json", output=tmp_path / "qa", train=TRAIN, controls=False)
     lines = [json.loads(line) for line in (done.path / "predictions.jsonl").read_text().splitlines()]
     assert len({line["second"] for line in lines}) < len(lines)
     found = done.study.rows[0].values["exact_match"]
@@ -320,7 +320,7 @@ def test_a_missing_file_is_named(stars: Finetuned, tmp_path: Path) -> None:
 def test_a_command_knows_every_setting_of_the_examples() -> None:
     """Whoever adds one says what the option is that `format_command` writes, or why there is none."""
     written = {"examples", "valid", "test", "select", "task", "columns", "leaks", "drop_bad_labels"}
-    chosen_by_the_trial, without_option = {"take", "draw"}, {"kind", "split", "given"}
+    chosen_by_the_trial, without_option = {"max_examples", "sample_seed"}, {"kind", "split", "given"}
     assert set(ExamplesConfig.model_fields) == written | chosen_by_the_trial | without_option
 
 

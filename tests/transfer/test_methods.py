@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint, read
+from lmlab.data.corpora.examples import ExamplesConfig, fingerprint, read, sample_examples
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.language_model import load
 from lmlab.models import find, frame_of
@@ -21,11 +21,13 @@ from lmlab.runs.finetuning import start_from_pooler
 from lmlab.runs.storage import read_tensors
 from lmlab.tasks import load_task
 from lmlab.tasks.heads import Classifier
-from lmlab.transfer.finetune import SHARED_TRAIN, finetune, finetune_trial, open_data, plan_comparison, plan_controls
-from lmlab.transfer.planning import plan_finetuning
+from lmlab.transfer.finetune import finetune, finetune_trial
+from lmlab.transfer.recipe import plan_finetuning
 from lmlab.transfer.results import Interval, Result, rows_of
 from lmlab.transfer.study import run_study
-from lmlab.transfer.trials import TaskData, Trial, plan_trial, run_trial
+from lmlab.transfer.study_plans import SHARED_TRAIN, plan_comparison, plan_controls
+from lmlab.transfer.task_data import TaskData, open_data
+from lmlab.transfer.trials import Trial, plan_trial, run_trial
 from toy_tasks import EXAMPLES, toy_model, toy_tokenizer, write_reviews, write_squad, write_tagged, write_toy_run
 from translators import write_translator
 
@@ -50,7 +52,7 @@ def learn(place: Path, data: TaskData, output: Path, **changes: Any) -> dict[str
     """The weights of the model after a trial."""
     settings = {"budget": "6steps", "evaluations": 1, **changes.pop("train", {})}
     trial = Trial(origin=place / changes.pop("kind", "bert"), train=settings, **changes)
-    assert finetune_trial(trial, data, output, alone=True) is not None
+    assert finetune_trial(trial, data, output, controls=False) is not None
     return read_tensors(output / "last" / "model.safetensors")
 
 
@@ -197,11 +199,11 @@ def test_epochs_are_those_of_all_windows(place: Path, tmp_path: Path) -> None:
 def test_draws_have_every_class(count: int) -> None:
     examples = [Example(f"text {i}", label="abc"[min(2, i // 60)]) for i in range(100)]
     examples[-1] = examples[-1]._replace(label="rare")
-    drawn = draw(examples, count, seed=1)
+    drawn = sample_examples(examples, count, seed=1)
     assert len(drawn) == count
     assert len({example.a for example in drawn}) == count
-    assert drawn == draw(examples, count, seed=1)
-    assert count == 100 or drawn != draw(examples, count, seed=2)
+    assert drawn == sample_examples(examples, count, seed=1)
+    assert count == 100 or drawn != sample_examples(examples, count, seed=2)
     counts = Counter(example.label for example in drawn)
     assert len(counts) == min(3, count)
     if count >= 10:
@@ -213,7 +215,7 @@ def test_draws_have_every_class(count: int) -> None:
 def test_fewer_examples_are_among_more(seed: int, label: Any) -> None:
     """A learning curve adds examples; those of a class stay in proportion."""
     examples = [Example(f"text {i}", label=label(i)) for i in range(100)]
-    drawn = [draw(examples, count, seed=seed) for count in (1, 4, 8, 16, 50, 100)]
+    drawn = [sample_examples(examples, count, seed=seed) for count in (1, 4, 8, 16, 50, 100)]
     for fewer, more in itertools.pairwise(drawn):
         assert set(fewer) < set(more)
     if isinstance(examples[0].label, str):
@@ -230,7 +232,7 @@ def test_examples_are_the_same_wherever_they_are(tmp_path: Path) -> None:
     assert fingerprint((one.train,)) != fingerprint((one.train[1:],))
     relabelled = [one.train[0]._replace(label="other"), *one.train[1:]]
     assert fingerprint((one.train,)) != fingerprint((relabelled,))
-    taken = read(ExamplesConfig(examples=[str(tmp_path / "a.tsv")], take=7, draw=2))[0]
+    taken = read(ExamplesConfig(examples=[str(tmp_path / "a.tsv")], max_examples=7, sample_seed=2))[0]
     assert len(taken.train) == 7
     assert taken.test == one.test
     with pytest.raises(ValueError, match="2 files of examples: give one"):
@@ -295,7 +297,7 @@ def test_gpts_language_loss_is_learnt_too(place: Path, reviews: TaskData, tmp_pa
             output=tmp_path / "frozen",
             how="frozen",
             settings={"auxiliary": 0.5},
-            alone=True,
+            controls=False,
         )
     assert not (tmp_path / "frozen").exists()
 

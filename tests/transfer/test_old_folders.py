@@ -17,7 +17,7 @@ from toy_tasks import write_reviews, write_toy_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
 EXAMPLES = [Example("a good film"), Example("bad")]
-OLD = {"method": "how", "limit": "take"}
+OLD = {"method": "how", "limit": "take", "max_examples": "take", "sample_seed": "draw"}
 
 
 def rename(value: Any) -> Any:

@@ -17,9 +17,10 @@ from lmlab.runs import run
 from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import DamagedError, digest, read_json, write_json
 from lmlab.transfer import trials
-from lmlab.transfer.finetune import finetune, finetune_trial, open_data
+from lmlab.transfer.finetune import finetune, finetune_trial
 from lmlab.transfer.study import costs_of
-from lmlab.transfer.trials import TaskData, Trial, plan_trial, run_trials
+from lmlab.transfer.task_data import TaskData, open_data
+from lmlab.transfer.trials import Trial, plan_trial, run_trials
 from toy_tasks import write_reviews, write_toy_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
@@ -50,11 +51,11 @@ def after(count: int) -> Callable[[], bool]:
 def test_another_run_of_the_same_shape_is_refused(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
     twin = write_toy_run(tmp_path / "twin", "bert", seed=1)
     trial, path = Trial(origin=bert, train=TRAIN), tmp_path / "run"
-    assert finetune_trial(trial, reviews, path, alone=True, interrupted=after(3)) is None
+    assert finetune_trial(trial, reviews, path, controls=False, interrupted=after(3)) is None
     assert read_record(path).origin_sha256 == digest(bert / "model.safetensors")
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     with pytest.raises(ValueError, match=r"started with other settings \(RUN\)"):
-        finetune_trial(replace(trial, origin=twin), reviews, path, alone=True, resume=True)
+        finetune_trial(replace(trial, origin=twin), reviews, path, controls=False, resume=True)
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
     copy = shutil.copytree(bert, tmp_path / "copy")
     assert plan_trial(replace(trial, origin=copy), reviews).find_changes(path) == [], "the same weights elsewhere"
@@ -82,7 +83,7 @@ def test_a_run_that_has_no_checkpoint_yet_begins_with_the_same_weights(
     bert: Path, reviews: TaskData, tmp_path: Path
 ) -> None:
     path = tmp_path / "run"
-    assert finetune_trial(Trial(origin=bert, train=TRAIN), reviews, path, alone=True, interrupted=after(3)) is None
+    assert finetune_trial(Trial(origin=bert, train=TRAIN), reviews, path, controls=False, interrupted=after(3)) is None
     for name in ("last", "previous"):
         shutil.rmtree(path / name)
     write_toy_run(bert, "bert", seed=1)
@@ -92,7 +93,7 @@ def test_a_run_that_has_no_checkpoint_yet_begins_with_the_same_weights(
 
 def test_interrupted_while_examples_are_read(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
     trial, path = Trial(origin=bert, method="frozen", train=TRAIN), tmp_path / "run"
-    assert finetune_trial(trial, reviews, path, alone=True, interrupted=lambda: True) is None
+    assert finetune_trial(trial, reviews, path, controls=False, interrupted=lambda: True) is None
     assert not path.exists()
     assert not [file for file in cache_folder().rglob("*.f32") if file.is_file()], "nothing half read is left"
     assert list(run_trials([plan_trial(trial, reviews)], tmp_path / "trials", interrupted=after(1))) == []
@@ -106,13 +107,13 @@ def test_one_price_wherever_it_is_told(bert: Path, reviews: TaskData, tmp_path: 
     trial = Trial(origin=bert, method="frozen", train=TRAIN)
     flops = []
     for name in ("first", "second"):
-        done = finetune_trial(trial, reviews, tmp_path / name, alone=True)
+        done = finetune_trial(trial, reviews, tmp_path / name, controls=False)
         assert done is not None
         (result,) = done.study.results
         told = costs_of({str(done.path)})[str(done.path)]
         assert told == {"seconds": result.seconds, "joules": result.joules, "flops": result.flops}
         assert f"{result.seconds:.1f} s" in (done.path / "README.md").read_text()
-        again = finetune_trial(trial, reviews, tmp_path / name, alone=True, resume=True)
+        again = finetune_trial(trial, reviews, tmp_path / name, controls=False, resume=True)
         assert again is not None
         assert again.study.results[0].model_dump() == result.model_dump(), "nothing was done, so nothing is paid"
         flops.append(result.flops)
@@ -120,21 +121,21 @@ def test_one_price_wherever_it_is_told(bert: Path, reviews: TaskData, tmp_path: 
 
 
 def test_a_budget_in_flops_pays_for_reading_too(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
-    done = finetune_trial(Trial(origin=bert, method="frozen", train=TRAIN), reviews, tmp_path / "any", alone=True)
+    done = finetune_trial(Trial(origin=bert, method="frozen", train=TRAIN), reviews, tmp_path / "any", controls=False)
     assert done is not None
     whole = done.study.results[0].flops
     assert whole is not None
     trial = Trial(origin=bert, method="frozen", train={**TRAIN, "budget": f"{whole:.0f}flops"})
-    again = finetune_trial(trial, reviews, tmp_path / "same", alone=True)
+    again = finetune_trial(trial, reviews, tmp_path / "same", controls=False)
     assert again is not None
     assert again.study.results[0].flops == pytest.approx(whole)
     poor = Trial(origin=bert, method="frozen", train={**TRAIN, "budget": "1000flops"})
     with pytest.raises(ValueError, match="does not pay for reading the examples once"):
-        finetune_trial(poor, reviews, tmp_path / "poor", alone=True)
+        finetune_trial(poor, reviews, tmp_path / "poor", controls=False)
 
 
 def test_scores_may_come_and_go(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
-    done = finetune_trial(Trial(origin=bert, train=TRAIN), reviews, tmp_path / "run", alone=True)
+    done = finetune_trial(Trial(origin=bert, train=TRAIN), reviews, tmp_path / "run", controls=False)
     assert done is not None
     manifest = read_json(done.path / "manifest.json")
     assert manifest.keys() == {
@@ -164,14 +165,14 @@ def test_scored_where_it_was_trained(
     monkeypatch.setattr(trials, "choose_device", lambda name: f"best for {name}")
     monkeypatch.setattr(trials, "load", note)
     train = {**TRAIN, "device": "cpu"}
-    assert finetune_trial(Trial(origin=bert, train=train), reviews, tmp_path / "run", alone=True) is not None
+    assert finetune_trial(Trial(origin=bert, train=train), reviews, tmp_path / "run", controls=False) is not None
     assert asked == ["best for cpu"]
 
 
 def test_layers_among_the_settings_are_recorded(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
     data = tmp_path / "reviews.tsv"
     settings = {"layers": "first"}
-    done = finetune(bert, data, output=tmp_path / "run", how="frozen", alone=True, settings=settings, train=TRAIN)
+    done = finetune(bert, data, output=tmp_path / "run", how="frozen", controls=False, settings=settings, train=TRAIN)
     assert done.study.results[0].layers == "first"
     assert json.loads((done.path / "task.json").read_text())["layers"] == "first"
     wrong: list[tuple[dict[str, Any], str]] = [

@@ -13,9 +13,11 @@ import pytest
 
 from killing import kill_while_saving
 from lmlab.runs.storage import read_tensors
-from lmlab.transfer.finetune import finetune, finetune_trial, open_data, plan_curve
+from lmlab.transfer.finetune import finetune, finetune_trial
 from lmlab.transfer.study import run_study
-from lmlab.transfer.trials import TaskData, Trial, plan_trial, run_trials
+from lmlab.transfer.study_plans import plan_curve
+from lmlab.transfer.task_data import TaskData, open_data
+from lmlab.transfer.trials import Trial, plan_trial, run_trials
 from toy_tasks import write_reviews, write_tagged, write_toy_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
@@ -60,11 +62,11 @@ def test_killed_and_resumed_is_bit_identical(
     command += ["--crf"] if task else []
     command += [f"--set=train.{name}={value}" for name, value in SETTINGS.items()]
     monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "of the whole"))
-    finetune_trial(trial, opened, whole, alone=True)
+    finetune_trial(trial, opened, whole, controls=False)
     monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "of the killed"))  # each reads the examples, and pays for it, once
     kill_while_saving(*command, run="killed", saves=12)
     assert not (killed / "scores.json").exists(), "it was killed half-way"
-    assert finetune_trial(trial, opened, killed, alone=True, resume=True) is not None
+    assert finetune_trial(trial, opened, killed, controls=False, resume=True) is not None
     for name in ("model.safetensors", "head.safetensors", "predictions.jsonl", "last/model.safetensors"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
     expected, got = (read_tensors(run / "last" / "training.safetensors") for run in (whole, killed))
@@ -146,11 +148,11 @@ def test_resumed_where_the_examples_have_moved(place: Path, reviews: TaskData, t
     moved = write_reviews(tmp_path / "moved.tsv")
     first = write_reviews(tmp_path / "first.tsv")
     trial, run = trial_of(place), tmp_path / "run"
-    assert finetune_trial(trial, open_data(first), run, alone=True, interrupted=After(3)) is None
+    assert finetune_trial(trial, open_data(first), run, controls=False, interrupted=After(3)) is None
     first.unlink()
-    done = finetune_trial(trial, open_data(moved), run, alone=True, resume=True)
+    done = finetune_trial(trial, open_data(moved), run, controls=False, resume=True)
     assert done is not None
     whole = finetune(
-        place / "bert", moved, output=tmp_path / "whole", alone=True, train={"budget": "6steps", "evaluations": 1}
+        place / "bert", moved, output=tmp_path / "whole", controls=False, train={"budget": "6steps", "evaluations": 1}
     )
     assert (run / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()

@@ -17,7 +17,8 @@ from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled import read_examples
 from lmlab.runs.storage import read_json
 from lmlab.transfer.evaluation import find_trained_on
-from lmlab.transfer.finetune import describe_selection, finetune, open_data
+from lmlab.transfer.finetune import finetune
+from lmlab.transfer.task_data import describe_selection, open_data
 from toy_tasks import WORDS, write_tagged, write_toy_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
@@ -76,7 +77,7 @@ def test_the_labels_of_valid_change_no_weight(run: Path, tmp_path: Path) -> None
     flipped = tmp_path / "flipped.tsv"
     flipped.write_text(valid.read_text().replace("\tneg", "\tother").replace("\tpos", "\tneg").replace("other", "pos"))
     done = [
-        finetune(run, train, valid=path, output=tmp_path / path.stem, how="frozen", epochs=6, alone=True)
+        finetune(run, train, valid=path, output=tmp_path / path.stem, how="frozen", epochs=6, controls=False)
         for path in (valid, flipped)
     ]
     for name in ("model.safetensors", "head.safetensors"):
@@ -106,7 +107,7 @@ def test_scores_of_coin_flips_are_those_of_chance(run: Path, tmp_path: Path) -> 
             how="frozen",
             seed=seed,
             epochs=10,
-            alone=True,
+            controls=False,
             train={"rate": 0.05},
             overwrite=seed > 0,
         )
@@ -118,7 +119,7 @@ def test_scores_of_coin_flips_are_those_of_chance(run: Path, tmp_path: Path) -> 
 def test_too_few_to_choose_by_keeps_the_last_checkpoint(run: Path, tmp_path: Path) -> None:
     train = write_coin_flips(tmp_path / "train.tsv", 40, seed=1)
     valid = write_coin_flips(tmp_path / "valid.tsv", 20, seed=2, start=500)
-    done = finetune(run, train, valid=valid, output=tmp_path / "run", epochs=2, alone=True)
+    done = finetune(run, train, valid=valid, output=tmp_path / "run", epochs=2, controls=False)
     assert done.study.counts["selection"] == 0
     assert done.study.check[-1] == (
         "selection: none (fewer than 100 different training texts), the last checkpoint is kept; valid is only scored"
@@ -146,7 +147,7 @@ def test_a_tagger_of_few_sentences_needs_nothing_to_choose_by(tmp_path: Path) ->
         tmp_path / "train.conll",
         valid=tmp_path / "valid.conll",
         output=tmp_path / "run",
-        alone=True,
+        controls=False,
         train={"budget": "3steps"},
     )
     assert done.study.results[0].split == "valid"
@@ -155,6 +156,8 @@ def test_a_tagger_of_few_sentences_needs_nothing_to_choose_by(tmp_path: Path) ->
 def test_examples_that_chose_the_checkpoint_count_as_seen(run: Path, tmp_path: Path) -> None:
     data = write_coin_flips(tmp_path / "train.tsv", 100, seed=1)
     valid = write_coin_flips(tmp_path / "valid.tsv", 20, seed=2, start=100)
-    done = finetune(run, data, valid=valid, output=tmp_path / "new", alone=True, train={"budget": "2steps", "batch": 4})
+    done = finetune(
+        run, data, valid=valid, output=tmp_path / "new", controls=False, train={"budget": "2steps", "batch": 4}
+    )
     assert len(find_trained_on(done.path, read_examples(data).train)) == 100, "90 were trained on, 10 chose"
     assert not find_trained_on(done.path, read_examples(valid).train)

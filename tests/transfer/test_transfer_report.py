@@ -16,7 +16,8 @@ from lmlab.pages.figures import Bin
 from lmlab.tasks.evidence import LONGEST, shorten
 from lmlab.transfer.report import find_shown, gather_facts, write_report
 from lmlab.transfer.results import Interval, Result
-from lmlab.transfer.study import DECK_LAYERS, Study
+from lmlab.transfer.study import Study
+from lmlab.transfer.study_plans import DECK_LAYERS
 
 EVIL = "<script>alert('x')</script> & \"quoted\" <b>"
 METRICS = {

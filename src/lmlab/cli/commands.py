@@ -99,6 +99,7 @@ COMMANDS: dict[str, Row] = {
         Row("cost", TRAIN, "Estimate the cost of training, without training."),
         Row("generate", USE, "Continue a text by sampling or beam search."),
         Row("compose", USE, "Compose music with a run, as a MIDI file and a picture."),
+        Row("draw", USE, "Draw pictures with a run: samples, or completions of pictures."),
         Row("fill", USE, "Fill masked tokens with the most probable ones."),
         Row("predict", USE, "Predict labels, tags, scores or answers with a fine-tuned run."),
         Row("translate", USE, "Translate a file line by line, with beam search."),

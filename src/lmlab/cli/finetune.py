@@ -72,7 +72,7 @@ def finetune(
     epochs: Epochs = None,
     seeds: Seeds = 1,
     seed: Annotated[int, typer.Option(min=0, help="First random seed.")] = 0,
-    alone: NoControls = False,
+    no_controls: NoControls = False,
     check: Annotated[bool, typer.Option("--check", help="Only describe the data.")] = False,
     settings: Settings = None,
     device: Device = "auto",
@@ -148,7 +148,7 @@ def finetune(
             seeds=seeds,
             seed=seed,
             epochs=epochs,
-            alone=alone,
+            controls=not no_controls,
             crf=crf,
             pool=pool,
             states=states or (),
@@ -236,8 +236,9 @@ def _print_check(
 ) -> None:
     """Print what the data look like."""
     from lmlab.data.corpora.example_splits import SELECTED
-    from lmlab.transfer.finetune import check_data, check_select, check_trial, describe_selection, open_data
+    from lmlab.transfer.finetune import check_trial
     from lmlab.transfer.from_scratch import format_coverage
+    from lmlab.transfer.task_data import check_data, check_select, describe_selection, open_data
     from lmlab.transfer.trials import Trial
 
     task = {**({"states": states} if states else {}), **({"vectors": vectors} if vectors else {})}

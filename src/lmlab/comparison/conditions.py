@@ -16,7 +16,7 @@ from lmlab.comparison.plan import Conditions, matched_parameters, read_tokenizer
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.runs.run_files import CONDITIONS, LOCK
+from lmlab.runs.run_files import CONDITIONS, LOCK, OtherSettingsError
 from lmlab.runs.storage import read_json, write_json
 from lmlab.runs.upgrade import upgrade_saved
 from lmlab.tokenizers.inspecting import text_fingerprint
@@ -30,10 +30,7 @@ def check_folder(conditions: Conditions, folder: Path) -> None:
         raise ValueError(f"{folder} exists and is not a comparison; choose another -o")
     before, now = read_conditions(folder).model_dump(), conditions.model_dump()
     if changed := describe_changes(before, now):
-        raise ValueError(
-            f"{folder} holds a comparison under other conditions ({'; '.join(changed)}); choose another -o, or replace "
-            "it with --overwrite"
-        )
+        raise OtherSettingsError(folder, ["; ".join(changed)])
 
 
 def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -284,5 +284,7 @@ def _full_tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
 def _settings_from_corpus(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     """Settings of a model that only the text knows."""
     specials = load_objective(recipe.objective["kind"]).specials
-    known: dict[str, Any] = load_class(recipe.kind).Config.from_corpus(corpus.with_specials(specials))
-    return known
+    config: Any = load_class(recipe.kind).Config
+    known: dict[str, Any] = config.from_corpus(corpus.with_specials(specials))
+    usual = {name: value for name, value in config.usual(corpus).items() if name not in recipe.model}
+    return {**usual, **known}

@@ -23,7 +23,7 @@ from lmlab.training.energy_meter import Cost
 from lmlab.training.evaluation import Validator
 from lmlab.training.learner import Learner
 from lmlab.training.settings import TrainConfig
-from lmlab.training.trainer import train
+from lmlab.training.trainer import Trainer
 
 SECONDS = 4.0
 """How long the benchmark trains after its warm-up; longer if that were fewer than LEAST_STEPS."""
@@ -53,9 +53,9 @@ def measure_speed(model: Model, design: Design, config: TrainConfig, *, moments:
     streams = config.streams(stateful=model.stateful)
     loader = objective.loader(text, batch=rows, window=design.window, seed=config.seed, streams=streams)
     learner = Learner(model, objective)
-    warm = train(learner, loader, config.model_copy(update={"budget": "2steps"}))
+    warm = Trainer(learner, loader, config.model_copy(update={"budget": "2steps"})).run()
     seconds = max(SECONDS, LEAST_STEPS * warm.seconds / 2)
-    progress = train(learner, loader, config.model_copy(update={"budget": f"{seconds}s", "log_every": 10}))
+    progress = Trainer(learner, loader, config.model_copy(update={"budget": f"{seconds}s", "log_every": 10})).run()
     cost = Cost(*progress.cost)
     units = loader.units_per_step
     counted = units.get("targets", units["tokens"]) / units["tokens"]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from lmlab.decoding.generate import generate
-from lmlab.decoding.sampling import Sampler, Sampling
+from lmlab.decoding.continuation import Report, continue_tokens
+from lmlab.decoding.sampling import Sampling
 from lmlab.layers.watching import watching
 from lmlab.models.abilities import PredictsNext
 from lmlab.tokenizers.notes import Music, MusicTokenizer, Performance
@@ -52,18 +51,13 @@ class Composer:
         tokens: int,
         sampling: Sampling,
         most: int | None = None,
-        report: Callable[[int, int], None] = lambda done, total: None,
+        report: Report = lambda done, total: None,
     ) -> Composition:
         """Return a beginning and its continuation by at most `tokens` tokens; `most` tokens of the beginning count."""
         given = [] if prime is None else self.tokenizer.encode(prime)[:most].tolist()
-        row = torch.tensor([[self.tokenizer.boundary, *given]], device=self.model.device)
-        boundary, ids, ended = self.tokenizer.boundary, list(given), False
-        for step in generate(self.model, row, tokens=tokens, pick=Sampler(sampling), boundary=boundary):
-            ended = step[0].token == boundary
-            if not ended:
-                ids.append(step[0].token)
-            report(len(ids) - len(given), tokens)
-        return Composition(tuple(ids), len(given), self.tokenizer.decode(ids), ended)
+        boundary = self.tokenizer.boundary
+        (made,) = continue_tokens(self.model, given, boundary=boundary, tokens=tokens, sampling=sampling, report=report)
+        return Composition(made.ids, made.given, self.tokenizer.decode(made.ids), made.ended)
 
     def find_arcs(self, composition: Composition, *, count: int = ARCS) -> list[Arc]:
         """Return the strongest attention of notes to earlier notes, over all layers and heads; none without attention.

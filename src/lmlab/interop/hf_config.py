@@ -32,6 +32,8 @@ def read_settings(family: Family, config: Mapping[str, Any], *, where: str) -> d
             if not isinstance(value, (str, bool)) or value not in setting.words:
                 raise ValueError(f"{where}: {_refuse(setting.theirs, value, setting.words)}")
             value = setting.words[value]
+        if setting.read is not None:
+            value = setting.read(value)
         if setting.factor != 1 and isinstance(value, int):
             value *= setting.factor
         more = values[setting.plus] if isinstance(setting.plus, str) else setting.plus

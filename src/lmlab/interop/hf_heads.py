@@ -150,7 +150,7 @@ def write_head_config(head: Head, task: Mapping[str, Any]) -> dict[str, Any]:
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
     }
-    if task["kind"] in ("classification", "regression"):
+    if task["kind"] in ("classification", "regression", "picture_classification"):
         regression = task["kind"] == "regression"
         config["problem_type"] = "regression" if regression else "single_label_classification"
     if head.dropout is not None:
@@ -170,12 +170,13 @@ def read_task(head: Head, config: Mapping[str, Any], *, dropout: float, where: s
             )
         kind = "regression" if len(labels) == 1 else kind
     task: dict[str, Any] = {"kind": kind, "method": "full"}
-    if kind in ("classification", "tagging"):
+    if kind in ("classification", "tagging", "picture_classification"):
         task["labels"] = labels
     if kind == "tagging":
         task["scheme"] = find_scheme(labels)
     if head.pool is not None:
-        task |= {"pool": head.pool, "activation": head.activation, "bias": head.bias}
+        task |= {"pool": head.pool, "activation": head.activation}
+        task |= {} if kind == "picture_classification" else {"bias": head.bias}
     given = None if head.dropout is None else config.get(head.dropout, dropout)
     return {**task, "dropout": 0.0 if head.dropout is None else dropout if given is None else given}
 

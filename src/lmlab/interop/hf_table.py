@@ -41,6 +41,8 @@ class Setting:
     """From their words to ours; of several with the same meaning, the first is written."""
     none: Any = None
     """Our value if theirs is null."""
+    read: Callable[[Any], Any] | None = None
+    """Computes our value from theirs, if both have another form."""
     written: Callable[[Mapping[str, Any]], Any] | None = None
     """Computes their value from our settings, if it depends on several."""
     factor: int = 1
@@ -157,7 +159,8 @@ class Files(Protocol):
 
     def read_processor(self, folder: Path, config: Any) -> Processor: ...
 
-    def write(self, folder: Path, config: Any, tokenizer: Tokenizer, frame: Frame, processor: Any) -> None: ...
+    def write(self, folder: Path, config: Any, tokenizer: Any, frame: Any, processor: Any) -> None:
+        """`tokenizer` and `frame` are those of the run, or None where it reads no text."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +211,8 @@ class Family:
     """Normalises a configuration whose entries differ between versions."""
     folders: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]]] = lambda values: {"": {}}
     """For a model that is several of theirs: the folders, and our settings that differ in each."""
+    tokenized: bool = True
+    """Whether it reads text, by a tokenizer."""
     files: Files | None = None
     """Its further files, if it has any."""
     unnamed: int = 256

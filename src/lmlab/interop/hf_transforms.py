@@ -89,6 +89,22 @@ class Squeezed:
         return [tensor[(slice(None),) * self.axis + (None,) * self.axes] for tensor in ours]
 
 
+class Patches:
+    """Their convolution over patches is [D, C, p, p], ours a matrix [D, C·p²]; C is 1 (grey) or 3 (colour)."""
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor.flatten(1) for tensor in theirs]
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        found = []
+        for tensor in ours:
+            numbers = tensor.shape[1]
+            channels = 1 if math.isqrt(numbers) ** 2 == numbers else 3  # 3·p² is never a square
+            side = math.isqrt(numbers // channels)
+            found.append(tensor.reshape(len(tensor), channels, side, side))
+        return found
+
+
 class PerHead:
     """Their attention matrices are [D, H, d]: a bias [H, d], then those of q, k, v, W_R and Wᴼ.
 

@@ -37,6 +37,7 @@ from lmlab.interop.hf_table import Adapted, Architecture, Family, Head
 from lmlab.interop.hf_tokenizer import find_role, read_tokenizer, recall_tokenizer, write_tokenizer
 from lmlab.interop.staging import EXPORT, staged
 from lmlab.models import find, load_class
+from lmlab.models.settings import ModelConfig, TokenModelConfig
 from lmlab.runs.model_files import expected_tensors, load_frame, load_model, load_weights, read_heads, write_config
 from lmlab.runs.storage import (
     HEADS,
@@ -55,7 +56,7 @@ from lmlab.tokenizers.processors import FILE as PROCESSOR
 from lmlab.tokenizers.processors import load_processor
 
 if TYPE_CHECKING:
-    from lmlab.models.model import Model, TokenModelConfig
+    from lmlab.models.model import Model
 
 OURS, KEPT = EXPORT, "lmlab.safetensors"
 
@@ -64,7 +65,7 @@ class Checkpoint(NamedTuple):
     """A network in our terms, and what it has learnt besides."""
 
     kind: str
-    config: TokenModelConfig
+    config: ModelConfig
     tensors: Mapping[str, Tensor]
     learnt: Learnt | None = None
 
@@ -81,29 +82,44 @@ def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, o
     with staged(run, overwrite=overwrite) as new:
         checkpoint = read_checkpoint(folder)
         family = family_of_kind(checkpoint.kind, checkpoint.config.model_dump())
-        ours = _ours(folder) if tokenizer is None else {}
-        theirs = read_tokenizer(folder, family) if tokenizer is None else tokenizer
-        tokenizer = recall_tokenizer(theirs, ours) if ours else theirs
-        check_fit(tokenizer, checkpoint.config.vocabulary, unnamed=family.unnamed, where=str(folder))
         write_tensors(new / "model.safetensors", checkpoint.tensors)
         write_config(new, checkpoint.kind, checkpoint.config.model_dump())
-        tokenizer.save(new / "tokenizer.json")
+        task = None if checkpoint.learnt is None else dict(checkpoint.learnt.task)
+        if family.tokenized:
+            task = _import_tokens(folder, new, checkpoint, family, tokenizer, task)
+        elif tokenizer is not None:
+            raise ValueError(f"{folder} reads no text: leave out --tokenizer")
         if family.files is not None:
             family.files.read_processor(folder, checkpoint.config).save(new / PROCESSOR)
-        if (frame := _frame_of(folder, ours, tokenizer, checkpoint)) is not None:
-            frame.save(new)
-        import_chat(folder, new)
-        if checkpoint.learnt is not None:
-            task = dict(checkpoint.learnt.task)
-            if "frame" not in task:
-                check_start(theirs, checkpoint.config, where=str(folder))
-                task |= {
-                    "frame": find_frame(theirs, find(checkpoint.kind)),
-                    "window": getattr(checkpoint.config, "window", None),
-                }
+        if task is not None and checkpoint.learnt is not None:
             write_json(new / TASK, task)
             write_tensors(new / HEADS, checkpoint.learnt.tensors)
         write_manifest(new)
+
+
+def _import_tokens(
+    folder: Path,
+    new: Path,
+    checkpoint: Checkpoint,
+    family: Family,
+    given: Tokenizer | None,
+    task: Mapping[str, Any] | None,
+) -> dict[str, Any] | None:
+    """Write tokenizer, frame and chat template of a folder of theirs; return the task with the frame of its texts."""
+    ours = _ours(folder) if given is None else {}
+    theirs = read_tokenizer(folder, family) if given is None else given
+    tokenizer = recall_tokenizer(theirs, ours) if ours else theirs
+    assert isinstance(checkpoint.config, TokenModelConfig)
+    check_fit(tokenizer, checkpoint.config.vocabulary, unnamed=family.unnamed, where=str(folder))
+    tokenizer.save(new / "tokenizer.json")
+    if (frame := _frame_of(folder, ours, tokenizer, checkpoint)) is not None:
+        frame.save(new)
+    import_chat(folder, new)
+    if task is None or "frame" in task:
+        return None if task is None else dict(task)
+    check_start(theirs, checkpoint.config, where=str(folder))
+    found = find_frame(theirs, find(checkpoint.kind))
+    return {**task, "frame": found, "window": getattr(checkpoint.config, "window", None)}
 
 
 def _frame_of(folder: Path, ours: Mapping[str, Any], tokenizer: Tokenizer, checkpoint: Checkpoint) -> Frame | None:
@@ -127,21 +143,23 @@ def export_run(run: Path, folder: Path, *, overwrite: bool = False) -> None:
     with staged(folder, overwrite=overwrite) as new:
         model, tokenizer = load_model(run)
         kind = read_json(run / "config.json")["kind"]
-        if tokenizer is None:
+        files = family_of_kind(kind, model.config.model_dump()).files
+        processor = load_processor(run)
+        if files is not None and processor is None:
+            raise ValueError(f"{run} has no {PROCESSOR}, which says how its recordings or pictures are read")
+        if tokenizer is None and files is None:
             raise ValueError(f"{run} has no tokenizer.json, so it cannot be written as a folder of transformers")
-        frame = load_frame(run, model, tokenizer)
-        if frame.backwards:
+        frame = None if tokenizer is None else load_frame(run, model, tokenizer)
+        if frame is not None and frame.backwards:
             raise ValueError(
                 f"{run} was trained on sources from their last token to the first, which transformers cannot express"
             )
         learnt = Learnt(upgrade_task(read_json(run / TASK)), read_heads(run)) if (run / TASK).is_file() else None
         write_checkpoint(model, kind, tokenizer, new, learnt=learnt, frame=frame if (run / FILE).is_file() else None)
-        files = family_of_kind(kind, model.config.model_dump()).files
         if files is not None:
-            if (processor := load_processor(run)) is None:
-                raise ValueError(f"{run} has no {PROCESSOR}, which says how its recordings or pictures are read")
             files.write(new, model.config, tokenizer, frame, processor)
-        export_chat(run, new, tokenizer)
+        if tokenizer is not None:
+            export_chat(run, new, tokenizer)
 
 
 def read_model(folder: Path) -> Model:
@@ -171,7 +189,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(main.kind, config, {name: tensors[name] for name in expected_tensors(main.kind, config)})
 
 
-def _complete(main: Checkpoint, config: TokenModelConfig, folder: Path) -> Checkpoint:
+def _complete(main: Checkpoint, config: ModelConfig, folder: Path) -> Checkpoint:
     """A model for a task together with its heads of pre-training, which their class has no place for."""
     expected = expected_tensors(main.kind, config)
     tensors = {**_kept(folder), **main.tensors}
@@ -240,13 +258,13 @@ class Export(NamedTuple):
 def write_checkpoint(
     model: Model,
     kind: str,
-    tokenizer: Tokenizer,
+    tokenizer: Tokenizer | None,
     folder: Path,
     *,
     learnt: Learnt | None = None,
     frame: Frame | None = None,
 ) -> None:
-    """Write a network with its tokenizer into an empty folder, for `transformers` to open.
+    """Write a network, with its tokenizer if it reads text, into an empty folder for `transformers` to open.
 
     `frame` is what a run keeps in its `frame.json`.
     """
@@ -286,31 +304,40 @@ def _with_task(export: Export, head: Head, learnt: Learnt) -> tuple[Export, dict
     return export._replace(table=table, tensors=tensors, head=head, remembered=remembered), kept
 
 
-def _write_folder(export: Export, tokenizer: Tokenizer, folder: Path) -> None:
+def _write_folder(export: Export, tokenizer: Tokenizer | None, folder: Path) -> None:
     table, head = export.table, export.head
     adapted = Adapted(export.values, export.tensors, None)
-    if table.adaptation is not None:
+    if table.adaptation is not None and tokenizer is not None:
         adapted = table.adaptation.write(*adapted[:2], pad=find_role(tokenizer, "pad"))
     architecture = _architecture(table, adapted.values) if head is None else Architecture(head.name)
     config = {**write_settings(table, adapted.values), "architectures": [architecture.name], "dtype": "float32"}
-    opening = _opening(export, tokenizer)
-    config |= {name: token for name, token in _token_ids(table, tokenizer, opening).items() if name not in config}
-    frame = None
+    if head is not None:
+        config = {**write_head_config(head, export.remembered["task"]), **config}
+    write_weights(folder, hf_weights.write(table, adapted.tensors, prefixed=architecture.prefixed))
+    remembered = {"kind": export.kind, "version": __version__, "model": dict(adapted.values), **export.remembered}
+    remembered |= {"adaptation": adapted.undo} if adapted.undo else {}
+    if tokenizer is not None:
+        opening = _opening(export, tokenizer)
+        config |= {name: token for name, token in _token_ids(table, tokenizer, opening).items() if name not in config}
+        remembered |= _write_tokens(export, tokenizer, folder, adapted.values, opening)
+    write_json(folder / "config.json", config)
+    write_json(folder / OURS, remembered)
+
+
+def _write_tokens(
+    export: Export, tokenizer: Tokenizer, folder: Path, values: Mapping[str, Any], opening: int
+) -> dict[str, Any]:
+    """Write the tokenizer of a folder of theirs; return what of ours it cannot say."""
+    table, head, frame = export.table, export.head, None
     if head is not None:
         task = export.remembered["task"]
-        config = {**write_head_config(head, task), **config}
-        segments = ":1" in " ".join(table.template) and adapted.values.get("segments", 2) > 1
+        segments = ":1" in " ".join(table.template) and values.get("segments", 2) > 1
         frame = split_template(next(iter(task["frame"].values())), segments=segments)
         if head.shifted and find_role(tokenizer, frame[0].split()[-1]) != tokenizer.boundary:
             raise ValueError(f"{head.name} reads the boundary at the end of a text, and {task['frame']} has none there")
-    write_weights(folder, hf_weights.write(table, adapted.tensors, prefixed=architecture.prefixed))
-    write_json(folder / "config.json", config)
     undo = write_tokenizer(tokenizer, folder, table, window=export.window, frame=frame, opening=opening)
-    remembered = {"kind": export.kind, "version": __version__, "model": dict(adapted.values), **export.remembered}
-    remembered |= {"tokenizer": undo} if undo else {}
-    remembered |= {"tokenizer_options": options} if (options := tokenizer.options) else {}
-    remembered |= {"adaptation": adapted.undo} if adapted.undo else {}
-    write_json(folder / OURS, remembered)
+    remembered: dict[str, Any] = {"tokenizer": undo} if undo else {}
+    return remembered | ({"tokenizer_options": options} if (options := tokenizer.options) else {})
 
 
 def check_fit(tokenizer: Tokenizer, rows: int, *, unnamed: int = 256, where: str) -> None:
@@ -332,7 +359,7 @@ def check_fit(tokenizer: Tokenizer, rows: int, *, unnamed: int = 256, where: str
         )
 
 
-def check_start(tokenizer: Tokenizer, config: TokenModelConfig, *, where: str) -> None:
+def check_start(tokenizer: Tokenizer, config: ModelConfig, *, where: str) -> None:
     """A ValueError where a decoder begins with another token than tasks begin with."""
     start = getattr(config, "start", None)
     if start is not None and start != tokenizer.boundary:
@@ -362,7 +389,7 @@ def _ours(folder: Path) -> dict[str, Any]:
     if not (folder / OURS).is_file():
         return {}
     ours = read_json(folder / OURS)
-    tables = ("model", "whole", "tokenizer", "tokenizer_options", "frame", "adaptation", "task")
+    tables = ("model", "whole", "tokenizer", "tokenizer_options", "frame", "adaptation", "task", "processor")
     if not isinstance(ours, dict) or not {"kind", "model"} <= ours.keys():
         raise DamagedError(f"{folder / OURS} is damaged: it names no kind and settings; remove it to read the rest")
     if wrong := [name for name in tables if not isinstance(ours.get(name, {}), dict)]:

@@ -46,6 +46,12 @@ class ModelConfig(Config):
         """What a corpus says of these settings."""
         return {}
 
+    @classmethod
+    def usual(cls, corpus: Any) -> dict[str, Any]:
+        """Settings that suit a corpus, where no others are given: a window of one item, if all have one length."""
+        length = getattr(corpus.token_processor, "length", None)
+        return {"window": length + 1} if length is not None and "window" in cls.model_fields else {}
+
 
 class TokenModelConfig(ModelConfig):
     """Settings of every model that reads tokens."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lmlab.config import Config
 from lmlab.data.corpora.corpus import TokenDataset
 from lmlab.data.loaders.loader import Loader
-from lmlab.data.loaders.streams import Streams, Windows
+from lmlab.data.loaders.streams import Items, Streams, Windows
 from lmlab.layers.watching import watching_layers
 from lmlab.metrics.metric import StreamingMetric, mean_nats
 from lmlab.models.abilities import LearnsNext, State, require
@@ -51,7 +51,7 @@ class Causal(PreTraining):
     """
 
     Config: ClassVar[type[Config]] = CausalConfig
-    reads: ClassVar[tuple[str, ...]] = ("text", "languages", "notes")
+    reads: ClassVar[tuple[str, ...]] = ("text", "languages", "notes", "images")
     specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"nats": mean_nats}
@@ -66,6 +66,7 @@ class Causal(PreTraining):
         self.separator: int | None = None
         if tokenizer is not None and not tokenizer.newline_is_boundary:  # where it is, it is part of the text, too
             self.separator = tokenizer.boundary
+        self.item = tokenizer.length if isinstance(tokenizer, SequenceTokenizer) else None
         self.separates = self.separator is not None
 
     @classmethod
@@ -78,9 +79,10 @@ class Causal(PreTraining):
         return {"next": 1.0, **{name: weight for name, weight in further.items() if weight}}
 
     def loader(self, data: TokenDataset, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
-        """Contiguous streams for a stateful model, shuffled windows for others."""
+        """Contiguous streams for a stateful model, shuffled windows for others, or items of equal length."""
         tokens = data.tokens[::-1] if self.config.backwards else data.tokens
-        return (Streams if streams else Windows)(tokens, batch=batch, window=window, seed=seed)
+        shuffled = Windows if self.item is None or window != self.item + 1 else Items
+        return (Streams if streams else shuffled)(tokens, batch=batch, window=window, seed=seed)
 
     def batch(self, raw: Tensor, generator: np.random.Generator | None = None) -> Batch:
         """raw [B, T+1] -> the first T tokens, and the T tokens that follow them."""

@@ -154,4 +154,5 @@ def collate_regions(pictures: list[Picture], processor: PictureProcessor) -> dic
     found = [make_vectors(picture, processor) for picture in pictures]
     regions, lengths = pad_rows([each.vectors for each in found])
     boxes, _ = pad_rows([each.boxes for each in found])
-    return {"regions": regions, "boxes": boxes, "region_lengths": lengths}
+    dtype = torch.get_default_dtype()
+    return {"regions": regions.to(dtype), "boxes": boxes.to(dtype), "region_lengths": lengths}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.data.corpora.corpus import Corpus, TokenDataset
 from lmlab.models.abilities import PredictsNext
-from lmlab.runs.jobs import Reporter
+from lmlab.runs.jobs import Callbacks
 from lmlab.runs.model_files import load_model
 from lmlab.runs.recipe import Recipe
 from lmlab.runs.storage import (
@@ -56,22 +55,15 @@ class Counting:
         self.tokens = tokens[: int(budget.amount)] if budget.unit == "tokens" else tokens
         self.valid = None if corpus.valid is None else corpus.valid.as_tokens()
 
-    def run(
-        self,
-        path: Path,
-        *,
-        reporter: Reporter,
-        interrupted: Callable[[], bool],
-        on_begin: Callable[[TrainingProgress], None],
-    ) -> tuple[TrainingProgress, Parameters]:
+    def run(self, path: Path, calls: Callbacks) -> tuple[TrainingProgress, Parameters]:
         if (done := self._find_finished(path)) is not None:
             return done, count_parameters(load_model(path)[0])
-        on_begin(TrainingProgress())
+        calls.on_begin(TrainingProgress())
 
         def report(stage: str, fraction: float) -> None:
-            if interrupted():
+            if calls.interrupted():
                 raise InterruptedCountError
-            reporter.stage("counting", round(100 * fraction), 100)
+            calls.reporter.stage("counting", round(100 * fraction), 100)
 
         meter = EnergyMeter()
         try:
@@ -88,7 +80,7 @@ class Counting:
         write_bytes(path / "metrics.jsonl", "".join(json.dumps(each) + "\n" for each in lines).encode())
         write_json(path / PROGRESS, progress.model_dump())
         write_manifest(path)
-        reporter.log(line, progress)
+        calls.reporter.log(line, progress)
         return progress, parameters
 
     def _find_finished(self, path: Path) -> TrainingProgress | None:

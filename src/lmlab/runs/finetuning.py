@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
 
 from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
-from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.examples import ExampleSplit
-from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
-from lmlab.runs.jobs import Reporter, Training
+from lmlab.runs.jobs import Callbacks, Training
 from lmlab.runs.model_files import load_weights
 from lmlab.runs.recipe import Recipe
 from lmlab.runs.storage import MODEL, read_folder, read_json, read_tensors
@@ -24,14 +22,12 @@ from lmlab.tasks.heads import Classifier
 from lmlab.tasks.predicting import TaskValidator
 from lmlab.tasks.task import Item, Task
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.frames import Frame
 from lmlab.tokenizers.word_vectors import read_word_vectors
 from lmlab.training.devices import own_randomness
 from lmlab.training.energy_meter import Cost, EnergyMeter
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.trainer import plan_steps
 from lmlab.training.weight_average import check_average
-from lmlab.training.world import ALONE, World
 
 
 class InterruptedReadingError(Exception):
@@ -41,24 +37,11 @@ class InterruptedReadingError(Exception):
 class FineTuning(Training):
     """Trains a head, and the model under it unless it is frozen."""
 
-    def __init__(
-        self,
-        cls: type[Model],
-        recipe: Recipe,
-        corpus: Corpus,
-        config: Any,
-        *,
-        frame: Frame | None,
-        origin: str | None = None,
-        world: World = ALONE,
-    ) -> None:
-        scratch = recipe.objective["method"] == "scratch"
-        origin = None if scratch else origin
-        super().__init__(cls, recipe, corpus, config, frame=frame, origin=origin, world=world)
+    def _prepare_weights(self, recipe: Recipe, origin: str | None) -> None:
         if not self.task.config.trains_model:
             self.learner.model.requires_grad_(False)
         if (vectors := recipe.objective.get("vectors")) is not None and Path(vectors).is_file():
-            start_from_word_vectors(self.learner.model, corpus.text_tokenizer, vectors)
+            start_from_word_vectors(self.learner.model, self.corpus.text_tokenizer, vectors)
         if origin is not None:
             start_from_pooler(self.learner.model, self.learner.heads)
 
@@ -97,19 +80,12 @@ class FineTuning(Training):
             examples = cast(ExampleSplit, self.corpus.valid).examples
             self.evaluate = TaskValidator(self.learner, self.task, examples, valid)
 
-    def run(
-        self,
-        path: Path,
-        *,
-        reporter: Reporter,
-        interrupted: Callable[[], bool],
-        on_begin: Callable[[TrainingProgress], None],
-    ) -> tuple[TrainingProgress, Parameters]:
+    def run(self, path: Path, calls: Callbacks) -> tuple[TrainingProgress, Parameters]:
         meter = EnergyMeter(self.learner.device)
         compute = self._complete_items if self.task.config.trains_model else self._compute_vectors
         try:
             with own_randomness(self.learner.device, seed=0):  # the same run, whether computed or found in the cache
-                compute(path, reporter, interrupted)
+                compute(path, calls)
         except InterruptedReadingError:
             last = read_folder(path / "last", lambda folder: read_json(folder / "progress.json"))
             return TrainingProgress.model_validate({**(last or {}), "ended": ""}), self.counted
@@ -121,11 +97,11 @@ class FineTuning(Training):
                 progress.cost = Cost(*progress.cost).plus(reading)
             if not progress.step:
                 progress.flops += self.reading_flops  # the same whether vectors were computed or found in the cache
-            on_begin(progress)
+            calls.on_begin(progress)
 
-        return super().run(path, reporter=reporter, interrupted=interrupted, on_begin=on_begin_with_cost)
+        return super().run(path, calls._replace(on_begin=on_begin_with_cost))
 
-    def _complete_items(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> None:
+    def _complete_items(self, path: Path, calls: Callbacks) -> None:
         """Add to all items what the task computes once for each."""
         self.task.open(path)
 
@@ -133,11 +109,11 @@ class FineTuning(Training):
             return self.task.precompute(items, run=path, progress=progress)
 
         self.reading_flops = sum(self.task.precompute_flops(items) for items in self.items if items)
-        self._compute(complete, reporter, interrupted)
+        self._compute(complete, calls)
         if self.reading_flops:
             self._plan_steps()
 
-    def _compute_vectors(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> None:
+    def _compute_vectors(self, path: Path, calls: Callbacks) -> None:
         """Add to all items their vectors of the frozen model."""
         model, task = self.learner.model, self.task
 
@@ -150,14 +126,9 @@ class FineTuning(Training):
         def embed(items: Sequence[Item], progress: ReportProgress) -> Sequence[Item]:
             return with_vectors(task, model, items, weights=weights, progress=progress)
 
-        self._compute(embed, reporter, interrupted)
+        self._compute(embed, calls)
 
-    def _compute(
-        self,
-        compute: Callable[[Sequence[Item], ReportProgress], Sequence[Item]],
-        reporter: Reporter,
-        interrupted: Callable[[], bool],
-    ) -> None:
+    def _compute(self, compute: Callable[[Sequence[Item], ReportProgress], Sequence[Item]], calls: Callbacks) -> None:
         """Replace the items of both splits by what `compute` returns.
 
         An InterruptedReadingError if it is interrupted: unfinished items are computed again.
@@ -167,9 +138,9 @@ class FineTuning(Training):
         for items in self.items:
 
             def report(count: int, _: int, before: int = done) -> None:
-                if interrupted():
+                if calls.interrupted():
                     raise InterruptedReadingError
-                reporter.stage("reading examples", before + count, total)
+                calls.reporter.stage("reading examples", before + count, total)
 
             found.append(compute(items, report) if items else items)
             done += len(items)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus, Processor
+from lmlab.data.corpora.sequences import SequenceSplit
 from lmlab.data.readers.text import STANDARD_INPUT
 from lmlab.runs.jobs import Reporter, Silent
 from lmlab.runs.model_files import load_source_tokenizer, load_tokenizer
@@ -42,6 +47,16 @@ def find_held_out(path: str | Path) -> HeldOut:
     if split is None:
         raise ValueError(f"no text of {path} was held out")
     return HeldOut("test" if split is corpus.test else "validation", list(split.texts()))
+
+
+def held_out_items(path: str | Path, count: int | None = None) -> list[NDArray[np.int64]]:
+    """The tokens of the pieces or pictures that a run did not learn from: all, or the first `count`."""
+    path = as_path(path)
+    corpus = reopen_corpus(read_record(path), path, Silent())
+    split = corpus.test or corpus.valid
+    if not isinstance(split, SequenceSplit):
+        raise ValueError(f"{path} has no held-out data that are sequences of tokens, as music and pixels are")
+    return list(islice(split.items(), count))
 
 
 def reopen_corpus(

@@ -30,7 +30,7 @@ from lmlab.training.devices import choose_device, keep_buffers
 from lmlab.training.evaluation import Evaluate, Validator, evaluate_parts, term_name
 from lmlab.training.learner import Learner
 from lmlab.training.progress import TrainingProgress
-from lmlab.training.trainer import plan_steps, train
+from lmlab.training.trainer import Trainer, plan_steps
 from lmlab.training.weight_average import check_average
 from lmlab.training.world import ALONE, World
 from lmlab.units import main_unit
@@ -73,6 +73,14 @@ class Plan(NamedTuple):
     parameters: int | None  # None if it is not known before counting
 
 
+class Callbacks(NamedTuple):
+    """What a job calls while it runs."""
+
+    reporter: Reporter
+    interrupted: Callable[[], bool]  # whether to stop
+    on_begin: Callable[[TrainingProgress], None]  # before anything is written; not if the work is finished already
+
+
 class Job(Protocol):
     """The work of a run; its constructor finds everything that is wrong with the settings."""
 
@@ -80,18 +88,8 @@ class Job(Protocol):
     def parameters(self) -> int | None:
         """The number of parameters, if it is known before the job runs."""
 
-    def run(
-        self,
-        path: Path,
-        *,
-        reporter: Reporter,
-        interrupted: Callable[[], bool],
-        on_begin: Callable[[TrainingProgress], None],
-    ) -> tuple[TrainingProgress, Parameters]:
-        """Do the work in the folder `path`; return how far it is, and the number of parameters.
-
-        `on_begin` is called before anything is written, and not at all if the work is finished already.
-        """
+    def run(self, path: Path, calls: Callbacks) -> tuple[TrainingProgress, Parameters]:
+        """Do the work in the folder `path`; return how far it is, and the number of parameters."""
 
 
 class Training:
@@ -124,6 +122,10 @@ class Training:
         window = training_window(model, self.settings.window)
         with each_warning_once():
             self._open_data(recipe, window)
+        self._prepare_weights(recipe, origin)
+
+    def _prepare_weights(self, recipe: Recipe, origin: str | None) -> None:
+        """Freeze weights, or start them from other files than those of `origin`; here nothing is to be done."""
 
     def _open_data(self, recipe: Recipe, window: int) -> None:
         """Create the loader of the training text, and the evaluation on the validation text."""
@@ -187,14 +189,7 @@ class Training:
         Bleu(needs="train.watch = 'bleu' needs")
         return {"bleu": (Bleu, show)}
 
-    def run(
-        self,
-        path: Path,
-        *,
-        reporter: Reporter,
-        interrupted: Callable[[], bool],
-        on_begin: Callable[[TrainingProgress], None],
-    ) -> tuple[TrainingProgress, Parameters]:
+    def run(self, path: Path, calls: Callbacks) -> tuple[TrainingProgress, Parameters]:
         keep_buffers()
         settings = self.settings
         checkpointer = Checkpointer(path, save_seconds=settings.save_seconds, keep=settings.keep, world=self.world)
@@ -203,9 +198,9 @@ class Training:
 
                 def on_log(line: dict[str, Any], progress: TrainingProgress) -> None:
                     write_events(line)
-                    reporter.log(line, progress)
+                    calls.reporter.log(line, progress)
 
-                progress = train(
+                progress = Trainer(
                     self.learner,
                     self.loader,
                     settings,
@@ -214,10 +209,10 @@ class Training:
                     bytes_per_token=likelihood_bytes(self.learner, self.corpus),
                     checkpointer=checkpointer,
                     on_log=on_log,
-                    on_begin=on_begin,
-                    interrupted=interrupted,
+                    on_begin=calls.on_begin,
+                    interrupted=calls.interrupted,
                     world=self.world,
-                )
+                ).run()
         finally:
             checkpointer.close()
         return progress, self.counted

@@ -14,8 +14,10 @@ from lmlab.data.config import AnyData
 from lmlab.models import ARCHITECTURES, System, find, load_class, outline
 from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, listed_ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
+from lmlab.runs.run_files import OtherSettingsError
 from lmlab.runs.storage import digest_weights, read_json, write_json
 from lmlab.runs.upgrade import upgrade, upgrade_saved, upgrade_train
+from lmlab.tokenizers.processors import has_fixed_length, is_processor
 from lmlab.tokenizers.training import is_path
 from lmlab.training.settings import FIXED, TrainConfig
 
@@ -33,7 +35,8 @@ class TokenizerConfig(Config):
 
     spec: str | None = Field(
         "bpe:4096",
-        description="characters, bytes, words[:N], spelled[:N], bpe:N, wordpiece:N, unigram:N, a file; none: no text",
+        description="characters, bytes, words[:N], spelled[:N], bpe:N, wordpiece:N, unigram:N, a file; "
+        "events, grid[:VOICES] for music, pixels[:LEVELS] for pictures; none: no tokens",
     )
     source: str | None = Field(
         None, description="tokenizer of the source side, for translation; none: one vocabulary for both sides"
@@ -92,6 +95,10 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
             f"{kind} is no language model: it learns a task from labelled examples (lmlab finetune {kind} DATA -o RUN)"
         )
     tokenizer = build(TokenizerConfig, {**usual, **values.get("tokenizer", {})}, where="tokenizer")
+    if is_processor(tokenizer.spec) and system.tokenizer is None:
+        raise ValueError(f"{kind} reads {data.what}, not tokens: leave the tokenizer {tokenizer.spec} out")
+    if has_fixed_length(tokenizer.spec) and origin is None:
+        preset.pop("window", None)  # one item, whose length only the data know: see Config.usual
     if tokenizer.source is not None and not data.parallel:
         whose = f"{origin} has a vocabulary of its own for the source" if origin else "tokenizer.source was given"
         raise ValueError(f"{whose}, which only pairs have: give --source and --target (or --pairs)")
@@ -273,10 +280,7 @@ def _differing(group: str, before: Any, after: Any) -> list[str]:
 def check_same_settings(path: Path, recipe: Recipe) -> None:
     """Raise a ValueError if a run was begun with other settings than those of a recipe."""
     if changed := find_changes(read_record(path), recipe):
-        raise ValueError(
-            f"{path} holds a run with other settings ({', '.join(changed)}): go on with it as it is "
-            f"(--resume {path}), replace it with --overwrite, or choose another -o"
-        )
+        raise OtherSettingsError(path, changed)
 
 
 def check_fixed_settings(path: Path, record: Record, recipe: Recipe) -> None:

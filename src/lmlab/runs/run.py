@@ -21,7 +21,7 @@ from lmlab.runs.counting import Counting
 from lmlab.runs.finetuning import FineTuning
 from lmlab.runs.first_commands import next_commands
 from lmlab.runs.held_out import as_path, reopen_corpus
-from lmlab.runs.jobs import Job, Plan, Reporter, Silent, Training
+from lmlab.runs.jobs import Callbacks, Job, Plan, Reporter, Silent, Training
 from lmlab.runs.model_files import write_config
 from lmlab.runs.recipe import Recipe, Record, check_fixed_settings, check_same_settings, read_record, write_recipe
 from lmlab.runs.run_files import check_not_read, check_place, clear, hold, remove_begun
@@ -227,6 +227,7 @@ def create_job(
             raise ValueError(f"{recipe.kind} is counted by one process, and there are {world.size}")
         return Counting(cls, recipe, corpus, config)
     job = FineTuning if recipe.objective["kind"] in TASKS else Training
+    origin = None if recipe.objective.get("method") == "scratch" else origin
     return job(cls, recipe, corpus, config, frame=frame, origin=origin, world=world)
 
 
@@ -255,7 +256,7 @@ def model_config(recipe: Recipe, corpus: Corpus) -> Any:
             if recipe.model.get(name, value) != value:
                 whose = "the data's" if corpus.tokenizer is None else "the tokenizer's"
                 raise ValueError(f"model.{name} = {recipe.model[name]} is not {whose} {value}; omit it")
-        return build(cls.Config, {**recipe.model, **known}, where="model")
+        return build(cls.Config, {**cls.Config.usual(corpus), **recipe.model, **known}, where="model")
     free = cls.changeable(recipe.model)
     settings = {**known, **recipe.model, **{name: value for name, value in known.items() if name in free}}
     if "vocabulary" in known:
@@ -299,12 +300,8 @@ def _run(
     reporter.begin(plan)
     try:
         with codecarbon(find_grid(recipe.train.country)) as measured:
-            progress, parameters = job.run(
-                plan.path,
-                reporter=reporter,
-                interrupted=interrupted,
-                on_begin=lambda progress: records.append(on_begin(progress)),
-            )
+            calls = Callbacks(reporter, interrupted, lambda progress: records.append(on_begin(progress)))
+            progress, parameters = job.run(plan.path, calls)
         bits = None if recipe.data.parallel else progress.best_bits
         commands = next_commands(recipe.kind, corpus, recipe.objective)
         if progress.ended and records and world.writes:

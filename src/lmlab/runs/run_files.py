@@ -57,6 +57,16 @@ BOARD = ("leaderboard.json", "leaderboard.csv", "report.html")
 """Other files of a comparison."""
 
 
+class OtherSettingsError(ValueError):
+    """A run, a study or a comparison was started with other settings than those that are given now."""
+
+    def __init__(self, folder: Path, changed: Sequence[str], *, hint: str = "") -> None:
+        super().__init__(
+            f"{folder} was started with other settings ({', '.join(changed)}){hint}: continue it as it was "
+            f"(--resume {folder}), replace it with --overwrite, or choose another -o"
+        )
+
+
 def is_run(path: Path) -> bool:
     """Whether a folder contains a run."""
     return (path / "recipe.json").is_file()

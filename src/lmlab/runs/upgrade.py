@@ -47,6 +47,8 @@ def upgrade_train(settings: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+EXAMPLE_NAMES = {"take": "max_examples", "draw": "sample_seed"}
+"""Settings of labelled examples as they were called before version 0.6."""
 OBJECTIVE_NAMES = {"how": "method", "centre": "mean", "spread": "std"}
 """Settings of tasks as they were called before version 0.6."""
 
@@ -91,6 +93,8 @@ def _upgrade_data(values: Mapping[str, Any]) -> dict[str, Any]:
     elif isinstance(objective, Mapping):
         result["objective"] = upgrade_task(objective)
     data = result.get("data")
+    if isinstance(data, Mapping) and "examples" in data:
+        result["data"] = {EXAMPLE_NAMES.get(name, name): value for name, value in data.items()}
     if isinstance(data, Mapping) and "kind" not in data and data.keys() >= FLAT_DATA:
         from lmlab.data import find_kind, load_config  # slow: PyTorch
 

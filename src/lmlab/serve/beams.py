@@ -10,12 +10,12 @@ import torch
 
 from lmlab.decoding.beam_search import Hypothesis, beam_search
 from lmlab.decoding.streaming import TextStream
+from lmlab.serve.engine.prefill import piece_size, score_prompt
+from lmlab.serve.engine.prefix_cache import PrefixCache
+from lmlab.serve.engine.sequence import Piece
 from lmlab.serve.errors import NotANumberError
 from lmlab.serve.planning import Plan, PromptText
-from lmlab.serve.prefill import piece_size, score_prompt
-from lmlab.serve.prefix_cache import PrefixCache
 from lmlab.serve.responses import Choice
-from lmlab.serve.sequence import Piece
 
 T = TypeVar("T")
 

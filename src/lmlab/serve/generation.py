@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from lmlab.serve.engine.outbox import Outbox
+from lmlab.serve.engine.sequence import GeneratedSequence, Piece
 from lmlab.serve.errors import APIError
-from lmlab.serve.outbox import Outbox
 from lmlab.serve.planning import Plan
 from lmlab.serve.responses import Choice, PromptScores, best, format_prompt_scores
-from lmlab.serve.sequence import GeneratedSequence, Piece
 
 MOST_UNREAD = 2**15
 """Pieces that may wait for a slow client; at this number its sequences are cancelled."""

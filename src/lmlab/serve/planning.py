@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from lmlab.decoding.sampling import Sampling
 from lmlab.decoding.streaming import REPLACEMENT, split_unfinished
 from lmlab.decoding.writer import Writer
+from lmlab.serve.engine.sequence import GeneratedSequence, Piece
 from lmlab.serve.errors import APIError, checking
 from lmlab.serve.schemas import ChatCompletion, Completion, Prompt
-from lmlab.serve.sequence import GeneratedSequence, Piece
 from lmlab.serve.served import Served
 from lmlab.tokenizers.boundary import opening_token, prompt_tokens, puts_boundary, with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import BrokenTemplateError, ChatTemplateError

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lmlab.decoding.chain_rule import TokenScore
+from lmlab.serve.engine.sequence import Piece
 from lmlab.serve.planning import Plan, PromptText
-from lmlab.serve.sequence import Piece
 from lmlab.serve.token_ids import Offsets
 
 LEAST = -9999.0

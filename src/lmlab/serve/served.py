@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,13 +15,13 @@ from lmlab.decoding.chat_writer import ChatWriter
 from lmlab.decoding.writer import Writer
 from lmlab.language_model import LanguageModel
 from lmlab.models.abilities import ABILITIES, ability
-from lmlab.serve.engine import Engine
+from lmlab.serve.engine.engine import Engine
+from lmlab.serve.engine.prefix_cache import PREFIX_BYTES
 from lmlab.serve.errors import APIError, checking
-from lmlab.serve.prefix_cache import PREFIX_BYTES
-from lmlab.serve.template_queue import TemplateQueue
 from lmlab.serve.token_ids import ClientIds, TokenNames
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import opening_token
+from lmlab.tokenizers.chat_template import EndedTemplateError, Messages
 from lmlab.tokenizers.spellings import NEW_WORDS
 
 
@@ -40,6 +41,32 @@ class Limits:
     """Size of the prefix cache of each run."""
     lenient: bool = False
     """Ignore unknown models, fields and invalid values, as conformance tests need it."""
+
+
+class TemplateQueue:
+    """One thread for the chat template of one run, so that a slow template delays no other run.
+
+    A template that takes too long is ended. Requests that were waiting then fail with the same error, because each of
+    them would wait for the time limit again.
+    """
+
+    def __init__(self) -> None:
+        self.executor = ThreadPoolExecutor(1, thread_name_prefix="lmlab-chat-template")
+        self._ended_at = 0.0
+        self._error = ""
+
+    def encode(self, chat: ChatWriter, messages: Messages, *, arrived: float) -> list[int]:
+        """The tokens of a conversation; `arrived` is when the request arrived, by `time.monotonic`.
+
+        It is called in the thread of this queue.
+        """
+        if arrived < self._ended_at:
+            raise EndedTemplateError(self._error)
+        try:
+            return chat.encode(messages)
+        except EndedTemplateError as error:
+            self._ended_at, self._error = time.monotonic(), str(error)
+            raise
 
 
 @dataclass(frozen=True, kw_only=True)

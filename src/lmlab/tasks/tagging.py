@@ -33,7 +33,7 @@ from lmlab.tasks.text_task import TextTask, TextTaskConfig
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Row, pad_rows
 from lmlab.tokenizers.spellings import spell_rows
-from lmlab.tokenizers.words import Text, read_words
+from lmlab.tokenizers.words import read_words
 
 
 class TaggingConfig(TextTaskConfig):
@@ -175,46 +175,44 @@ class Tagging(TextTask):
 
     def items(self, examples: Sequence[Example]) -> list[Item]:
         """Each sentence as one item, or as several where it does not fit into the window."""
-        known = {label: number for number, label in enumerate(self.config.labels)}
-        found = []
+        tag_ids = {label: number for number, label in enumerate(self.config.labels)}
+        items = []
         for number, example in enumerate(examples):
             assert not isinstance(example.a, str)
-            if wrong := [tag for tag in example.label or () if tag not in known]:
-                raise ValueError(f"{example.where}: tag {wrong[0]!r} is not among {', '.join(known)}")
-            tags = None if example.label is None else [known[tag] for tag in example.label]
+            if unknown := [tag for tag in example.label or () if tag not in tag_ids]:
+                raise ValueError(f"{example.where}: tag {unknown[0]!r} is not among {', '.join(tag_ids)}")
+            tags = None if example.label is None else [tag_ids[tag] for tag in example.label]
             text = read_words(example.a, self.tokenizer)
-            for first, end in self._cut(text, len(example.a)):
-                firsts = text.first_pieces()
-                begin = firsts[first] if first else 0
-                stop = firsts[end] if end < len(example.a) else len(text.pieces)
-                positions = {word: firsts[word] - begin for word in range(first, end)}
-                label = None if tags is None else tags[first:end]
-                if label and first and self.config.crf:
-                    label[0] = self._begin(label[0])
-                words = tuple(example.a[first:end])
-                found.append(Item(number, {"a": text.pieces[begin:stop]}, label, positions, words=words))
-        return found
+            first_pieces = text.first_pieces()
+            starts = [first_pieces[word] if word else 0 for word in range(len(example.a))]
+            ends = [*starts[1:], len(text.pieces)]
+            for words in self._split_to_fit(starts, ends):
+                start, end = starts[words[0]], ends[words[-1]]
+                label = None if tags is None else tags[words.start : words.stop]
+                if label and words.start and self.config.crf:
+                    label[0] = self._as_first_tag(label[0])
+                positions = {word: first_pieces[word] - start for word in words}
+                part = tuple(example.a[words.start : words.stop])
+                items.append(Item(number, {"a": text.pieces[start:end]}, label, positions, words=part))
+        return items
 
-    def _begin(self, tag: int) -> int:
-        """Return the tag at the start of a part that was cut within a span: B-X for I-X, as no part starts with I-X."""
-        name, labels = self.config.labels[tag], self.config.labels
-        begun = f"B{name[1:]}"
-        inside = self.config.scheme is not None and name.partition("-")[0] == "I" and begun in labels
-        return labels.index(begun) if inside else tag
-
-    def _cut(self, text: Text, words: int) -> Iterator[tuple[int, int]]:
-        """Yield the first and the end word of each part of a sentence that fits into the window."""
-        firsts = text.first_pieces()
-        ends = [firsts[word + 1] if word + 1 < words else len(text.pieces) for word in range(words)]
-        room = None if self.frame.window is None else self.frame.window - self.frame.overhead(self.frame.reads, "a")
-        first = 0
+    def _split_to_fit(self, starts: Sequence[int], ends: Sequence[int]) -> Iterator[range]:
+        """Yield the words of each part that fits into the window; word i has the pieces from starts[i] to ends[i]."""
+        frame, first, words = self.frame, 0, len(starts)
+        room = None if frame.window is None else frame.window - frame.overhead(frame.reads, "a")
         for word in range(words):
-            begin = firsts[first] if first else 0
-            if room is not None and word > first and ends[word] - begin > room:
-                yield first, word
+            if room is not None and word > first and ends[word] - starts[first] > room:
+                yield range(first, word)
                 first = word
         if words:
-            yield first, words
+            yield range(first, words)
+
+    def _as_first_tag(self, tag: int) -> int:
+        """Return the tag at the start of a part that was cut within a span: B-X for I-X, as no part starts with I-X."""
+        name, labels = self.config.labels[tag], self.config.labels
+        begins = f"B{name[1:]}"
+        inside = self.config.scheme is not None and name.partition("-")[0] == "I" and begins in labels
+        return labels.index(begins) if inside else tag
 
     def targets(self, items: Sequence[Item]) -> tuple[dict[str, Tensor], int]:
         words = [len(item.positions or ()) for item in items]

@@ -17,6 +17,7 @@ LARGEST = 64 << 20
 PROCESSORS = {
     "events": "lmlab.tokenizers.notes:Events",
     "grid": "lmlab.tokenizers.notes:Grid",
+    "pixels": "lmlab.tokenizers.pixels:Pixels",
     "sounds": "lmlab.tokenizers.sounds:SoundProcessor",
     "pictures": "lmlab.tokenizers.pictures:PictureProcessor",
 }
@@ -24,8 +25,13 @@ PROCESSORS = {
 
 
 def is_processor(spec: object) -> bool:
-    """Whether a tokenizer's spec names a processor of data that are not text: `events`, `grid:4`."""
+    """Whether a tokenizer's spec names a processor of data that are not text: `events`, `pixels:16`."""
     return isinstance(spec, str) and spec.partition(":")[0] in PROCESSORS
+
+
+def has_fixed_length(spec: object) -> bool:
+    """Whether a tokenizer's spec names one whose items all have the same length: pixels."""
+    return is_processor(spec) and str(spec).partition(":")[0] == "pixels"
 
 
 def make_processor(spec: str) -> SequenceTokenizer:

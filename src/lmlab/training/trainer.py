@@ -1,6 +1,6 @@
 """The trainer: one loop for pre-training and fine-tuning.
 
-`Trainer.run` is the loop. Each of its parts has one job: `Step` updates the weights, `BudgetTracker` knows how much of
+`Trainer` has the loop. Each of its parts has one job: `Step` updates the weights, `BudgetTracker` knows how much of
 the budget is spent, `CostTracker` measures time and energy, `MetricsLog` writes lines of metrics, `Validation` decides
 when to validate and keeps the best weights, and a `Checkpointer` saves all that exact resuming needs.
 """
@@ -48,18 +48,22 @@ class Trainer:
         bytes_per_token: tuple[float, float] | None = None,
         checkpointer: Checkpointer | None = None,
         on_log: OnLog | None = None,
+        on_begin: Callable[[TrainingProgress], None] = lambda progress: None,
+        interrupted: Callable[[], bool] = lambda: False,
         world: World = ALONE,
     ) -> None:
         """Create the parts, and restore the last checkpoint if there is one.
 
         `plan` is what `plan_steps` returned, if it was called already. `evaluate` gives the validation loss in nats per
         prediction, and metrics. `bytes_per_token` of the training and the validation text turn losses into bits per
-        byte.
+        byte. `on_begin` is called before the first step, if there is one to take. Training stops after the step in
+        which `interrupted` returns True.
         """
         self.learner, self.loader, self.config, self.world = learner, loader, config, world
         self.plan = plan or plan_steps(learner, loader, config, world=world)
         self.train_step = Step(learner, loader, config, world=world)
         self.checkpointer = checkpointer
+        self.on_begin, self.interrupted = on_begin, interrupted
         self.progress, self.state = self._restore()
         self.budget = BudgetTracker(parse_budget(config.budget), self.plan.steps, self.progress)
         self.costs = CostTracker(learner.device, find_grid(config.country), self.progress, world)
@@ -76,21 +80,24 @@ class Trainer:
         if evaluate is not None:
             self.validation = Validation(evaluate, self.train_step, self.budget, self.costs, self.metrics)
 
-    def run(
-        self,
-        *,
-        on_begin: Callable[[TrainingProgress], None] | None = None,
-        interrupted: Callable[[], bool] = lambda: False,
-    ) -> TrainingProgress:
-        """Take steps until training ends; `on_begin` is called before the first one, if there is one."""
-        progress = self.progress
+    def run(self) -> TrainingProgress:
+        """Train; nothing is done or written if training has ended already and the settings do not extend it."""
         self._extend_if_allowed()
-        if progress.ended:
-            return progress
-        if on_begin is not None:
-            on_begin(progress)
+        try:
+            if not self.progress.ended:
+                self.on_begin(self.progress)
+                self._take_steps()
+                self._finish()
+        finally:
+            self.train_step.close()  # ends the thread that makes batches
+            self.learner.eval()
+        return self.progress
+
+    def _take_steps(self) -> None:
+        """The training loop."""
+        progress = self.progress
         self.learner.train()
-        while not progress.ended and not self.world.broadcast(interrupted()):
+        while not progress.ended and not self.world.broadcast(self.interrupted()):
             rate = self.learning_rate()
             result, self.state = self.train_step(progress.step, rate, self.state)
             progress.step += 1
@@ -110,8 +117,6 @@ class Trainer:
             if self.checkpointer is not None and not progress.ended and self.checkpointer.is_due():
                 self.save()
                 self.costs.add(training=False)
-        self._finish()
-        return progress
 
     def learning_rate(self) -> float:
         """The learning rate of the next step."""
@@ -138,11 +143,6 @@ class Trainer:
             self.metrics.check_finite(largest, "size of the weights")
             self.checkpointer.save(self.train_step, self.state, self.progress)
 
-    def close(self) -> None:
-        """End the thread that makes batches, and leave training mode."""
-        self.train_step.close()
-        self.learner.eval()
-
     def _restore(self) -> tuple[TrainingProgress, State]:
         self.world.spread_seed(self.config.seed)
         found = None if self.checkpointer is None else self.checkpointer.load(self.train_step)
@@ -167,41 +167,6 @@ class Trainer:
             total = self.costs.total(count_parameters(self.learner))
             self.checkpointer.log({"step": self.progress.step, **self.progress.units, **total})
         self.save()
-
-
-def train(
-    learner: Learner,
-    loader: Loader,
-    config: TrainConfig,
-    *,
-    plan: StepPlan | None = None,
-    evaluate: Evaluate | None = None,
-    bytes_per_token: tuple[float, float] | None = None,
-    checkpointer: Checkpointer | None = None,
-    on_log: OnLog | None = None,
-    on_begin: Callable[[TrainingProgress], None] | None = None,
-    interrupted: Callable[[], bool] = lambda: False,
-    world: World = ALONE,
-) -> TrainingProgress:
-    """Train until the budget is spent, validation stops improving, or `interrupted` returns True.
-
-    If training has ended already and the settings do not extend it, nothing is done or written.
-    """
-    trainer = Trainer(
-        learner,
-        loader,
-        config,
-        plan=plan,
-        evaluate=evaluate,
-        bytes_per_token=bytes_per_token,
-        checkpointer=checkpointer,
-        on_log=on_log,
-        world=world,
-    )
-    try:
-        return trainer.run(on_begin=on_begin, interrupted=interrupted)
-    finally:
-        trainer.close()
 
 
 class StepPlan(NamedTuple):

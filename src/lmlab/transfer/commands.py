@@ -13,7 +13,8 @@ from lmlab.data.corpora.example_splits import SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.tasks import load_task
 from lmlab.transfer.study_settings import GROUPS
-from lmlab.transfer.trials import TaskData, Trial
+from lmlab.transfer.task_data import TaskData
+from lmlab.transfer.trials import Trial
 
 BEST = "runs/best"
 """The run directory of the command."""

@@ -6,24 +6,19 @@ and each trial is planned once, before anything is written.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from lmlab.data import make_config
-from lmlab.data.corpora.checking import Check, check
-from lmlab.data.corpora.example_splits import FEWEST_TO_SELECT, SELECTED
-from lmlab.data.corpora.examples import ExamplesConfig, read
-from lmlab.data.readers.text import is_pipe
+from lmlab.data.corpora.example_splits import SELECTED
 from lmlab.messages import suggest_keywords
 from lmlab.models import find
 from lmlab.runs.jobs import Reporter, Silent
-from lmlab.runs.model_files import load_tokenizer
 from lmlab.runs.run_files import (
     CONTROLS,
     OLD_CONTROLS,
+    OtherSettingsError,
     check_not_read,
     check_place,
     check_study_place,
@@ -32,10 +27,9 @@ from lmlab.runs.run_files import (
 )
 from lmlab.training.budget import check_epochs
 from lmlab.transfer.from_scratch import format_coverage, is_architecture
-from lmlab.transfer.planning import check_method, metrics_of, read_origin, usual_epochs
+from lmlab.transfer.recipe import check_method, metrics_of, read_origin
 from lmlab.transfer.results import Result
 from lmlab.transfer.study import (
-    DECK_LAYERS,
     SCORES,
     Study,
     make_study,
@@ -44,11 +38,12 @@ from lmlab.transfer.study import (
     save_baselines,
     score_baselines,
 )
+from lmlab.transfer.study_plans import plan_comparison, plan_controls, plan_curve, plan_layers
 from lmlab.transfer.study_settings import Kind, SavesCommand, is_finished, make_command, read_command
+from lmlab.transfer.task_data import TaskData, check_data, check_select, describe_selection, open_data
 from lmlab.transfer.trials import (
     PREDICTIONS,
     PlannedTrial,
-    TaskData,
     Trial,
     from_tuned,
     plan_trial,
@@ -56,13 +51,6 @@ from lmlab.transfer.trials import (
     run_trials,
 )
 from lmlab.transfer.ulmfit import check_tuned, language_model_folder
-
-FORWARD = 1 / 3
-"""The cost of a forward pass as a fraction of a training step: the backward pass takes twice as long."""
-SHARED_TRAIN = ("batch", "window", "device", "precision", "evaluation_tokens", "save_seconds", "country")
-"""Settings of training that controls share with the run; its learning rate would not suit them."""
-UNSHARED_TASK = ("pool", "activation", "auxiliary")
-"""Settings of the task that suit a model that learns, not a frozen one."""
 
 Notify = Callable[[str], None]
 Found = TypeVar("Found")
@@ -96,7 +84,7 @@ def finetune(
     seeds: int = 1,
     seed: int = 0,
     epochs: float | None = None,
-    alone: bool = False,
+    controls: bool = True,
     crf: bool = False,
     pool: str | None = None,
     states: Sequence[str | Path] = (),
@@ -114,9 +102,9 @@ def finetune(
 ) -> Finetuned:
     """Fine-tune a run, or train an architecture (`tagger`) from scratch, on labelled examples, in the folder `output`.
 
-    `how` is the method: full, frozen, mix, gradual, ulmfit or scratch. `seeds` runs are made; the first is kept. Unless
-    it is done `alone`, the run is compared with baselines, the frozen model and the same model from scratch. `sizes`
-    makes a learning curve instead: numbers of training examples, None for all. `layers` chooses the layers of a frozen
+    `how` is the method: full, frozen, mix, gradual, ulmfit or scratch. `seeds` runs are made; the first is kept. With
+    `controls`, the run is compared with baselines, the frozen model and the same model from scratch. `sizes` makes a
+    learning curve instead: numbers of training examples, None for all. `layers` chooses the layers of a frozen
     model that are read; `layers="all"` compares six choices.
 
     Files of `valid` and `test` are scored whole; with leaks='train', training examples that occur in them are removed,
@@ -186,7 +174,7 @@ def finetune(
             data,
             path,
             seeds=seeds,
-            alone=alone,
+            controls=controls,
             check=lines,
             overwrite=overwrite,
             resume=resume,
@@ -229,7 +217,7 @@ def resume_finetuning(
             data,
             path,
             seeds=command.seeds,
-            alone=command.alone,
+            controls=not command.alone,
             check=lines,
             resume=True,
             reporter=reporter,
@@ -342,100 +330,13 @@ def _check_fits(data: TaskData, *, crf: bool, pool: str | None) -> None:
         raise ValueError(f"--pool makes one vector of a text, and {data.task.name} reads one for each word")
 
 
-def open_data(
-    examples: str | Path,
-    *,
-    valid: str | Path | None = None,
-    test: str | Path | None = None,
-    task: str | None = None,
-    columns: Mapping[str, str] | None = None,
-    split: Sequence[float] | None = None,
-    select: float = SELECTED,
-    leaks: str | None = None,
-    drop_bad_labels: bool | None = None,
-) -> TaskData:
-    """Read labelled examples and split them.
-
-    With `valid` and no `test`, a fraction `select` of the training examples chooses the checkpoint.
-    """
-    given: dict[str, Any] = {"valid": valid, "test": test, "task": task, "split": split}
-    given["columns"] = dict(columns or {}) or None
-    given |= {"leaks": leaks, "drop_bad_labels": drop_bad_labels}
-    for path in (examples, valid, test):
-        if path is not None and is_pipe(path):
-            raise ValueError(f"{path}: examples are read more than once; save them to a file, and give the file")
-    values: dict[str, Any] = {"kind": "examples", "examples": [str(examples)], "select": select}
-    for name, value in given.items():
-        if value is not None:
-            values[name] = [str(value)] if name in ("valid", "test") else value
-    config = make_config(values)
-    assert isinstance(config, ExamplesConfig)
-    return TaskData(config=config, labelled=read(config)[0])
-
-
-def check_select(data: TaskData, select: float) -> None:
-    """A ValueError where `select` has no effect."""
-    if data.labelled.selection is None:
-        raise ValueError(
-            f"--select {select:g}: it is for --valid without test examples, which are scored; leave it out"
-        )
-
-
-def check_data(run: Path, data: TaskData) -> Check:
-    """Sizes, labels, leaks and lengths of examples, for the tokenizer and the window of a run."""
-    task, found = data.task, data.labelled
-    about: dict[str, Any] = {"labels": task.summarise_labels(found), "if_too_long": task.wording.too_long}
-    if is_architecture(run):
-        return check(found, **about)  # it reads the letters of words, so no word is unknown
-    window = read_origin(run)["model"].get("window")
-    return check(found, tokenizer=load_tokenizer(run), frame_overhead=3, window=window, **about)
-
-
-def describe_selection(data: TaskData) -> list[str]:
-    """A line on which examples choose the checkpoint, where those of validation are only scored; otherwise nothing."""
-    labelled = data.labelled
-    if labelled.selection is None:
-        return []
-    if chosen := len(labelled.selection):
-        total = chosen + len(labelled.train)
-        return [
-            f"selection: {chosen:,} of the {total:,} training examples are held out and choose the checkpoint; valid "
-            "is only scored"
-        ]
-    why = f"fewer than {FEWEST_TO_SELECT} different training texts" if data.config.select else "--select 0"
-    return [f"selection: none ({why}), the last checkpoint is kept; valid is only scored"]
-
-
-def plan_controls(trial: Trial, data: TaskData, *, seeds: int) -> list[Trial]:
-    """The trials that a run is compared with: the frozen model, and the same model without pre-training.
-
-    Together they cost at most about as much as the run, so the model from scratch learns for a little less long.
-    """
-    if trial.method in ("frozen", "scratch") or is_architecture(trial.origin):
-        return []
-    examples = len(data.labelled.train)
-    steps = math.ceil(examples / int(trial.train.get("batch", min(32, max(1, examples)))))
-    epochs = trial.epochs or usual_epochs(trial.method, steps)
-    task = {name: value for name, value in trial.task.items() if name not in UNSHARED_TASK}
-    train = {name: value for name, value in trial.train.items() if name in SHARED_TRAIN}
-    same = trial.epochs if trial.method == "mix" else None  # as many epochs as the mix that it is compared with
-    frozen = Trial(origin=trial.origin, method="frozen", epochs=same, task=task, train=train)
-    fraction = max(0.2, 1 - FORWARD / epochs)
-    if "budget" in trial.train:
-        train, fraction = {**train, "budget": trial.train["budget"]}, 1.0
-    note = f"{fraction:.0%} of the steps" if fraction < 1 else ""
-    scratch = replace(frozen, method="scratch", task=trial.task, train=train, epochs=fraction * epochs, note=note)
-    controls = [frozen, scratch] if trial.method in ("full", "gradual", "ulmfit") else [frozen]
-    return [replace(each, seed=seed) for seed in range(trial.seed, trial.seed + seeds) for each in controls]
-
-
 def finetune_trial(
     trial: Trial,
     data: TaskData,
     path: Path,
     *,
     seeds: int = 1,
-    alone: bool = False,
+    controls: bool = True,
     check: Sequence[str] = (),
     overwrite: bool = False,
     resume: bool = False,
@@ -446,8 +347,8 @@ def finetune_trial(
     first = plan_trial(trial, data)
     check_not_read(path, first.recipe.inputs())
     further = [replace(trial, seed=number) for number in range(trial.seed + 1, trial.seed + seeds)]
-    further += [] if alone else plan_controls(trial, data, seeds=seeds)
-    if not (overwrite or resume) and (finished := find_finished(first, further, path, alone=alone)):
+    further += plan_controls(trial, data, seeds=seeds) if controls else []
+    if not (overwrite or resume) and (finished := find_finished(first, further, path, controls=controls)):
         return finished
     if resume and not path.exists():
         raise ValueError(f"{path} does not exist, so there is nothing to resume; leave --resume out to start it")
@@ -458,21 +359,21 @@ def finetune_trial(
         check_tuned(language_model_folder(path), first.language, overwrite=overwrite, owner=path)
     others = [plan_trial(each, data) for each in further]
     metrics, baselines = metrics_of(first.recipe.objective), []
-    for baseline in () if alone else score_baselines(data, metrics, seeds=(trial.seed,)):
+    for baseline in score_baselines(data, metrics, seeds=(trial.seed,)) if controls else ():
         baselines.append(baseline)
         if interrupted():
             return None
-    command = make_command("run", [trial], data, seeds=seeds, alone=alone)
+    command = make_command("run", [trial], data, seeds=seeds, controls=controls)
     saving = SavesCommand(reporter or Silent(), path, command)
     main = run_trial(first, path, reporter=saving, interrupted=interrupted, overwrite=overwrite)
     if main is None:
         return None
-    controls = controls_folder(path)
-    saved = [*save_baselines(baselines, data, controls), (main, path / PREDICTIONS)]
+    folder = controls_folder(path)
+    saved = [*save_baselines(baselines, data, folder), (main, path / PREDICTIONS)]
     done: list[tuple[Trial, Result]] = []
-    for each, result in run_trials(others, controls, reporter=reporter, interrupted=interrupted):
+    for each, result in run_trials(others, folder, reporter=reporter, interrupted=interrupted):
         done.append((each, result))
-        saved.append((result, controls / each.name / PREDICTIONS))
+        saved.append((result, folder / each.name / PREDICTIONS))
     study = make_study("run", data, saved, metrics, check=check)
     study.write(path)
     return Finetuned(path, study, data.is_pair) if len(done) == len(others) else None
@@ -484,7 +385,7 @@ def controls_folder(run: Path) -> Path:
     return old if old.is_dir() and not (run / CONTROLS).exists() else run / CONTROLS
 
 
-def find_finished(first: PlannedTrial, further: Sequence[Trial], path: Path, *, alone: bool) -> Finetuned | None:
+def find_finished(first: PlannedTrial, further: Sequence[Trial], path: Path, *, controls: bool) -> Finetuned | None:
     """The result of this command, where a folder has it already; None where it is not finished, or there is no run.
 
     A ValueError names the settings that differ.
@@ -497,15 +398,12 @@ def find_finished(first: PlannedTrial, further: Sequence[Trial], path: Path, *, 
     planned = {(each.method, each.seed) for each in (first.trial, *further)}
     done = {(each.method, each.seed) for each in study.results if each.run is not None}
     compared = any(each.method == "baseline" for each in study.results)
-    if not changed and compared == alone:
+    if not changed and compared != controls:
         changed = ["--no-controls"]
     if not changed and done - planned:
         changed = ["seeds"]
     if changed:
-        raise ValueError(
-            f"{path} holds a run with other settings ({', '.join(changed)}): resume it as it was "
-            f"(lmlab finetune --resume {path}), replace it with --overwrite, or choose another -o"
-        )
+        raise OtherSettingsError(path, changed)
     return Finetuned(path, study, first.data.is_pair, trained=False) if planned == done else None
 
 
@@ -515,9 +413,7 @@ def check_seeds(path: Path, trial: Trial, *, seeds: int) -> None:
         return
     results = [each for each in read_study(path).results if each.method == trial.method]
     if {each.seed for each in results} - set(range(trial.seed, trial.seed + seeds)):
-        raise ValueError(
-            f"{path} was started with other settings (seeds): resume with the same ones, or replace it with --overwrite"
-        )
+        raise OtherSettingsError(path, ["seeds"])
 
 
 def study_trials(
@@ -545,41 +441,3 @@ def study_trials(
         clear_study(folder)
     study = run_study(kind, planned, data, folder, check=check, reporter=reporter, interrupted=interrupted)
     return None if study is None else Finetuned(folder, study, data.is_pair)
-
-
-def plan_curve(trial: Trial, sizes: Sequence[int | None], *, seeds: int, most: int) -> list[Trial]:
-    """A trial for each number of examples and each seed; None is all examples, of which there are `most`."""
-    limits = dict.fromkeys(None if size is None or size >= most else size for size in sizes)
-    return [replace(trial, limit=size, seed=seed) for size in limits for seed in range(trial.seed, trial.seed + seeds)]
-
-
-def plan_layers(trial: Trial, *, seeds: int) -> list[Trial]:
-    """A trial for each of the choices of layers that BERT's authors compare.
-
-    Where a model has fewer than four layers, all of them replace the last four.
-    """
-    count = read_origin(trial.origin)["model"].get("layers")
-    few = isinstance(count, int) and count + 1 < 4  # with the embeddings
-    choices = dict.fromkeys(each.replace("-4:", "all") if few else each for each in DECK_LAYERS)
-    return [
-        replace(trial, method="frozen", layers=layers, seed=seed)
-        for layers in choices
-        for seed in range(trial.seed, trial.seed + seeds)
-    ]
-
-
-def plan_comparison(runs: Sequence[Path], methods: Sequence[str], *, seeds: int, trial: Trial) -> list[Trial]:
-    """A trial for each run, each method and each seed."""
-    for method in methods:
-        check_method(method)
-    for run in runs:
-        read_origin(run)
-    names = [run.name for run in runs]
-    if len(set(names)) < len(names):
-        raise ValueError(f"--runs: two runs have the same name among {', '.join(names)}; rename a folder")
-    return [
-        replace(trial, origin=run, method=method, seed=seed)
-        for run in runs
-        for method in methods
-        for seed in range(trial.seed, trial.seed + seeds)
-    ]

@@ -30,7 +30,7 @@ from lmlab.tokenizers.engines import word_engine
 from lmlab.tokenizers.spellings import SYMBOLS
 from lmlab.tokenizers.word_vectors import WordVectors, read_word_vectors
 from lmlab.training.budget import check_epochs
-from lmlab.transfer.planning import watch_setting
+from lmlab.transfer.recipe import watch_setting
 
 EPOCHS = 15
 LEAST_STEPS = 600

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from lmlab.config import Config, build
-from lmlab.data.corpora.examples import draw
+from lmlab.data.corpora.examples import sample_examples
 from lmlab.data.readers.examples import Example
 from lmlab.metrics.metric import Metric
 from lmlab.runs.jobs import Reporter
@@ -21,14 +21,13 @@ from lmlab.runs.upgrade import upgrade_result
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.commands import format_command
 from lmlab.transfer.differences import Difference, compare_results
-from lmlab.transfer.planning import metrics_of
+from lmlab.transfer.recipe import metrics_of
 from lmlab.transfer.results import Result, Row, rows_of, score_predictions
 from lmlab.transfer.study_settings import Kind, check_same_study, keeping_settings
-from lmlab.transfer.trials import PREDICTIONS, PlannedTrial, TaskData, run_trials, write_predictions
+from lmlab.transfer.task_data import TaskData
+from lmlab.transfer.trials import PREDICTIONS, PlannedTrial, run_trials, write_predictions
 
 SCORES = "scores.json"
-DECK_LAYERS = ("first", "last", "second-to-last", "sum:all", "sum:-4:", "concat:-4:")
-"""The choices of layers that BERT's authors compare (Devlin et al. 2019, table 7)."""
 
 
 class Lead(Config):
@@ -115,7 +114,7 @@ def score_baselines(
     for size in sizes:
         for seed in seeds if size is not None else seeds[:1]:
             train = data.labelled.train
-            train = train if size is None else draw(train, size, seed=seed)
+            train = train if size is None else sample_examples(train, size, seed=seed)
             for name in data.task.baselines:
                 file = f"{name.replace(' ', '_')}-{'all' if size is None else size}-seed-{seed}.jsonl"
                 yield score_baseline(name, data, train, metrics, seed=seed)._replace(file=file)

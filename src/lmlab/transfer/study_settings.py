@@ -15,10 +15,12 @@ from lmlab.config import Config, build
 from lmlab.data import make_config
 from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.runs.jobs import Plan, Reporter
-from lmlab.runs.run_files import STUDY, TRIALS, is_study, is_trial, remove
+from lmlab.runs.run_files import STUDY, TRIALS, OtherSettingsError, is_study, is_trial, remove
 from lmlab.runs.storage import digest_weights, read_json, write_json
+from lmlab.runs.upgrade import upgrade_saved
 from lmlab.transfer.from_scratch import is_architecture
-from lmlab.transfer.trials import OLD_NAMES, PlannedTrial, TaskData, Trial
+from lmlab.transfer.task_data import TaskData
+from lmlab.transfer.trials import OLD_NAMES, PlannedTrial, Trial
 
 Kind = Literal["run", "curve", "layers", "comparison"]
 GROWING = ("seeds", "examples")
@@ -40,7 +42,7 @@ class Command(Config):
 
     def open_data(self) -> TaskData:
         """The examples, read again."""
-        config = make_config(self.data)
+        config = make_config(upgrade_saved({"data": self.data})["data"])
         if not isinstance(config, ExamplesConfig):
             raise ValueError(f"{STUDY}: the data are {config.kind}, not labelled examples; give the whole command")
         return TaskData(config=config, labelled=read(config)[0])
@@ -55,7 +57,7 @@ class Command(Config):
 
 
 def make_command(
-    kind: Kind, trials: Sequence[Trial], data: TaskData, *, seeds: int = 1, alone: bool = False
+    kind: Kind, trials: Sequence[Trial], data: TaskData, *, seeds: int = 1, controls: bool = True
 ) -> dict[str, Any]:
     """A command for JSON, with absolute paths."""
     plain = [
@@ -63,7 +65,7 @@ def make_command(
         for each in trials
     ]
     settings = data.config.absolute().model_dump(exclude_none=True, exclude={"given"})
-    made = Command(kind=kind, data=settings, trials=plain, seeds=seeds, alone=alone)
+    made = Command(kind=kind, data=settings, trials=plain, seeds=seeds, alone=not controls)
     found: dict[str, Any] = json.loads(json.dumps(made.model_dump(), default=str))
     return found
 
@@ -146,10 +148,7 @@ def check_same_study(kind: Kind, trials: Sequence[PlannedTrial], data: TaskData,
     if changed:
         older = {"data", "examples"} & set(changed) and data.config.leaks == "keep"
         hint = " (versions before 0.6 removed test examples that occur in training: give --leaks test)" if older else ""
-        raise ValueError(
-            f"{folder} was started with other settings ({', '.join(changed)}){hint}: resume with the same ones, choose "
-            "another -o, or replace it with --overwrite"
-        )
+        raise OtherSettingsError(folder, changed, hint=hint)
 
 
 def is_finished(kind: Kind, trials: Sequence[PlannedTrial], data: TaskData, folder: Path) -> bool:

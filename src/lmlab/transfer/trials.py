@@ -6,33 +6,27 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from lmlab.config import build
-from lmlab.data.config import DataConfig
-from lmlab.data.corpora.corpus import Corpus, Processor
-from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint, make_corpus, parts_of
-from lmlab.data.corpora.preparing import ReportProgress
-from lmlab.data.readers.examples import Example, Labelled
+from lmlab.data.readers.examples import Example
 from lmlab.language_model import load
 from lmlab.runs import run as runs
 from lmlab.runs.jobs import Reporter
 from lmlab.runs.recipe import Recipe, read_record
-from lmlab.runs.run_files import clear, is_run, remove
+from lmlab.runs.run_files import OtherSettingsError, clear, is_run, remove
 from lmlab.runs.storage import read_json, write_bytes, write_json
-from lmlab.tasks import load_task
 from lmlab.tasks.predicting import to_json_with_truth
-from lmlab.tasks.task import Prediction, Task
-from lmlab.tokenizers import Tokenizer
+from lmlab.tasks.task import Prediction
 from lmlab.training.devices import choose_device
 from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import TrainConfig
 from lmlab.transfer.from_scratch import CacheFile, is_architecture, plan_from_scratch
-from lmlab.transfer.planning import find_changes, plan_finetuning, read_origin
+from lmlab.transfer.recipe import find_changes, plan_finetuning, read_origin
 from lmlab.transfer.results import Result, read_result, score_predictions
+from lmlab.transfer.task_data import TaskData
 from lmlab.transfer.ulmfit import ENDING, language_model_folder, plan_tuning, tune
 
 PREDICTIONS = "predictions.jsonl"
@@ -78,64 +72,6 @@ class Trial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskData:
-    """The examples of a task, read once for all trials."""
-
-    config: ExamplesConfig
-    labelled: Labelled
-
-    @property
-    def task(self) -> type[Task]:
-        """The task of the examples."""
-        return load_task(self.labelled.task)
-
-    @property
-    def held_out(self) -> tuple[str, Sequence[Example]]:
-        """The examples that are scored: those of test, or of validation where there is no test."""
-        if self.labelled.test:
-            return "test", self.labelled.test
-        return "valid", self.labelled.valid or ()
-
-    @property
-    def selecting(self) -> Sequence[Example]:
-        """The examples that choose checkpoints and settings of baselines, where these are not scored."""
-        apart = bool(self.labelled.test) or self.labelled.selection is not None
-        return parts_of(self.labelled)[1] or () if apart else ()
-
-    @property
-    def is_pair(self) -> bool:
-        """Whether an example is two texts."""
-        return self.labelled.train[0].b is not None
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A SHA-256 of all examples."""
-        return fingerprint(parts_of(self.labelled))
-
-    def limited(self, trial: Trial) -> TaskData:
-        """The same with as many training examples as a trial has."""
-        if trial.limit is None or trial.limit >= len(self.labelled.train):
-            return self
-        config = self.config.model_copy(update={"take": trial.limit, "draw": trial.seed})
-        train = draw(self.labelled.train, trial.limit, seed=trial.seed)
-        return TaskData(config=config, labelled=replace(self.labelled, train=train))
-
-    def prepare(
-        self,
-        config: DataConfig,
-        *,
-        processor: str | Processor | None,
-        source: str | Tokenizer | None = None,
-        specials: Sequence[str] = (),
-        media: Processor | None = None,
-        progress: ReportProgress | None = None,
-    ) -> Corpus:
-        """The corpus of these examples, without reading their files again; called as `lmlab.data.prepare` is."""
-        name = ", ".join(config.named)
-        return make_corpus(self.labelled, processor, name=name, media=media).with_specials(specials)
-
-
-@dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
     """A trial with its recipe. Planning writes nothing: `files` of the cache are written when it is run."""
 
@@ -167,7 +103,7 @@ class PlannedTrial:
 def plan_trial(trial: Trial, data: TaskData) -> PlannedTrial:
     """The recipe of a trial; a ValueError says what is wrong with its settings."""
     build(TrainConfig, trial.train, where="train")  # before others are derived from them
-    own, language, files = data.limited(trial), None, []
+    own, language, files = data.limited(trial.limit, seed=trial.seed), None, []
     labels = data.task.labels_of(data.labelled)  # all of them, even where the limited examples lack some
     task = {
         **({"labels": list(labels)} if labels else {}),
@@ -236,10 +172,7 @@ def run_trial(
         planned = from_tuned(planned, tuned)
     if is_run(path) and not overwrite:
         if changed := planned.find_changes(path):
-            raise ValueError(
-                f"{path} was started with other settings ({', '.join(changed)}): resume with the same ones, or replace "
-                "it with --overwrite"
-            )
+            raise OtherSettingsError(path, changed)
         data = planned.recipe.data
         texts = {name: value for name in data.PATHS if (value := getattr(data, name)) is not None}
         outcome = runs.resume(

@@ -21,7 +21,7 @@ from lmlab.runs.recipe import Recipe, make_recipe, read_record
 from lmlab.runs.run_files import check_not_read, is_fresh, is_run
 from lmlab.runs.storage import read_json, write_bytes
 from lmlab.transfer.from_scratch import CacheFile
-from lmlab.transfer.planning import find_changes
+from lmlab.transfer.recipe import find_changes
 
 SPLIT = [0.9, 0.1, 0.0]
 EPOCHS = 5

@@ -13,7 +13,7 @@ from lmlab.cli.texts import is_stream, text_of
 
 def attention(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of a model with attention.")],
-    text: Annotated[str, typer.Argument(help="Text; '-' reads standard input.")],
+    text: Annotated[str, typer.Argument(help="Text, '-' for standard input; of a speech model a recording.")],
     translation: Annotated[
         str | None, typer.Option(help="Target of a translator. (default: its own translation)")
     ] = None,
@@ -41,19 +41,34 @@ def attention(
 
       lmlab inspect attention runs/en-de "A dog runs." --kind cross --layer 1 -o cross.png
 
+      lmlab inspect attention runs/tiny.en speech.wav -o spectrogram.html
+
     For each head, the table shows its weights on the same token, the previous, the next and the first one, and on
-    special tokens, the mean distance, and the entropy in bits. Attention is not an explanation.
+    special tokens, the mean distance, and the entropy in bits. Attention is not an explanation. Of a speech model the
+    page shows the spectrogram, the words with their times, and where in the sound each token attends.
     """
     from lmlab.analysis.attention import Links, Rollout, read_attention
+    from lmlab.analysis.speech_attention import listen
     from lmlab.analysis.view import Viewed
     from lmlab.cli.inspect.display import check_output, open_run, show
     from lmlab.config import suggest
+    from lmlab.data.readers.sounds import read_sound
+    from lmlab.models.abilities import Transcribes, ability
 
     check_output(output, inputs=[run], overwrite=overwrite)
     if link is not None and link.count(":") != 1:
         raise ValueError(f"--link {link}: give two words that are tokens of the text, as it:cat")
+    model = open_run(run, device)
+    if ability(model.model, Transcribes) is not None:
+        options = {"--translation": translation, "--kind": kind, "--link": link, "--rollout": rollout or None}
+        if wrong := [name for name, value in options.items() if value is not None]:
+            raise ValueError(f"{wrong[0]} is for models of text; {run} reads a recording: give --layer or --head")
+        check_output(output, inputs=[run, text], overwrite=overwrite)
+        heard = listen(model.transcriber, read_sound(text))
+        show(heard.of(layer=layer, head=head), output=output, json_=json_, about=str(run))
+        return
     given = text_of(text).strip() if is_stream(text) else text_of(text)
-    maps = read_attention(open_run(run, device), given, target=translation)
+    maps = read_attention(model, given, target=translation)
     chosen = kind or ("cross" if "cross" in maps else next(iter(maps)))
     if chosen not in maps:
         raise ValueError(f"--kind {chosen}: this model has {', '.join(maps)}{suggest(chosen, maps)}")

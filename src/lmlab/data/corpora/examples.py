@@ -21,8 +21,9 @@ from lmlab.data.readers.examples import Example, Labelled, TaskName
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.labelled import read_labelled
 from lmlab.data.readers.labelled.labels import check_labels
-from lmlab.data.readers.media import digest_media
+from lmlab.data.readers.media import Picture, digest_media
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.pictures import PictureProcessor
 
 
 class ExamplesConfig(DataConfig):
@@ -52,8 +53,8 @@ class ExamplesConfig(DataConfig):
         description="held-out examples that are also in train: keep them, or remove them from train or test",
     )
     drop_bad_labels: bool = Field(False, description="leave out rows whose score is not a number")
-    take: int | None = Field(None, ge=1, description="train on at most this many examples, sampled at random")
-    draw: int = Field(0, ge=0, description="the seed of that sample")
+    max_examples: int | None = Field(None, ge=1, description="train on at most this many examples, sampled at random")
+    sample_seed: int = Field(0, ge=0, description="the seed of that sample")
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def texts_of(example: Example) -> list[str]:
 
 
 def read(config: ExamplesConfig) -> tuple[Labelled, Labelled]:
-    """Return the examples of a recipe in splits; and the same before `take` samples from them, to be checked.
+    """Return the examples of a recipe in splits; and the same before `max_examples` are sampled, to be checked.
 
     Splits that are made here have no text in common. A separate file for valid or test is scored whole, even if some of
     its examples are in train, unless `leaks` says from which side such examples are removed.
@@ -103,8 +104,9 @@ def read(config: ExamplesConfig) -> tuple[Labelled, Labelled]:
     labelled = _settle_leaks(found, config)
     if config.select is not None:
         labelled = hold_out_selection(labelled, fraction=config.select)
-    if config.take is not None and config.take < len(labelled.train):
-        return replace(labelled, train=draw(labelled.train, config.take, seed=config.draw)), labelled
+    if config.max_examples is not None and config.max_examples < len(labelled.train):
+        train = sample_examples(labelled.train, config.max_examples, seed=config.sample_seed)
+        return replace(labelled, train=train), labelled
     return labelled, labelled
 
 
@@ -163,7 +165,7 @@ def _note_removed(labelled: Labelled, counts: Mapping[str, int], why: str) -> La
     return replace(labelled, notes=(*labelled.notes, f"leaks: {told} ({why})")) if told else labelled
 
 
-def draw(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]:
+def sample_examples(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]:
     """Return the first `count` examples of a random order in which each class has its fraction and comes early once.
 
     The order depends on the seed alone, so a smaller sample is part of a larger one.
@@ -199,7 +201,13 @@ def prepare(
 def make_corpus(
     labelled: Labelled, processor: str | Processor | None, *, name: str, media: Processor | None = None
 ) -> Corpus:
-    """The corpus of examples that were read from the files `name`."""
+    """The corpus of examples that were read from the files `name`; `media` is the processor of their pictures.
+
+    Without one, as of an imported run, pictures are read as they are.
+    """
+    if media is None and labelled.train and isinstance(picture := labelled.train[0].media, Picture):
+        height, width, channels = picture.pixels.shape
+        media = PictureProcessor.from_settings({"height": height, "width": width, "channels": channels})
     tokenizer = as_tokenizer(processor)
     own = tokenizer.splitting_specials if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
     parts = parts_of(labelled)

@@ -37,6 +37,7 @@ from lmlab.data.readers.pictures import BadPictureError
 from lmlab.data.readers.regions import width_of
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.pixels import Pixels
 
 SIZED = 1000
 """Pictures whose sizes are looked at, at most, to choose a size for all."""
@@ -87,6 +88,10 @@ class ImagesConfig(PicturesConfig):
 
     kind: Literal["images"] = "images"
     images: Paths = Field(description="folder with a folder for each class, .tsv, .csv, .jsonl, .zip or IDX files")
+
+    def usual_tokenizer(self, of_system: str | None) -> str | None:
+        """Pixels for a system that reads tokens; none for one that reads pictures."""
+        return None if of_system is None else Pixels().spec
 
 
 class TokenRows(NamedTuple):
@@ -198,6 +203,10 @@ def prepare(
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """Return the corpus of a recipe's pictures; `media` is the processor of a run that is resumed or continued."""
+    if isinstance(processor, Pixels) or (isinstance(processor, str) and processor.partition(":")[0] == Pixels.kind):
+        from lmlab.data.corpora.pixels import prepare_pixels
+
+        return prepare_pixels(config, processor, progress=progress)
     given = media if media is not None else processor
     found = open_pictures(config, config.images, given=given, progress=progress)
     key = hashlib.sha256(f"{found.digest} {found.processor.fingerprint}".encode()).hexdigest()
@@ -214,9 +223,17 @@ def prepare(
 
 
 def open_pictures(
-    config: PicturesConfig, paths: Sequence[str], *, given: Processor | str | None, progress: ReportProgress | None
+    config: PicturesConfig,
+    paths: Sequence[str],
+    *,
+    given: Processor | str | None,
+    progress: ReportProgress | None,
+    largest: int = USUAL,
 ) -> Pictures:
-    """Find, split, decode and resize pictures, or take them from the cache; bad files are refused or skipped."""
+    """Find, split, decode and resize pictures, or take them from the cache; bad files are refused or skipped.
+
+    Without a size of their own they are as large as most of them, up to `largest` pixels a side.
+    """
     report = progress or (lambda stage, done, total: None)
     files = find_files(config, paths)
     parts = {name: rows for name in ("train", "valid", "test") if (rows := getattr(files, name)) is not None}
@@ -226,7 +243,7 @@ def open_pictures(
     if not parts["train"]:
         raise ValueError(f"{', '.join(paths)}: there is no picture that can be read")
     parts = split_rows(parts, digests, shares=config.split, name=", ".join(paths))
-    processor = choose_processor(config, [row.picture for row in parts["train"]], given)
+    processor = choose_processor(config, [row.picture for row in parts["train"]], given, largest=largest)
     digest = _fingerprint(parts, digests)
     key = hashlib.sha256(f"pictures {digest} {processor.storage_fingerprint} {config.bad}".encode()).hexdigest()
     folder = open_home(cache_folder()) / f"pictures-{key[:32]}"
@@ -312,7 +329,7 @@ def split_rows(
 
 
 def choose_processor(
-    config: PicturesConfig, sources: Sequence[PictureSource], given: Processor | str | None
+    config: PicturesConfig, sources: Sequence[PictureSource], given: Processor | str | None, *, largest: int = USUAL
 ) -> PictureProcessor:
     """Return the processor of a run, with the size that settings name, or one that suits the pictures."""
     changes: dict[str, Any] = {"channels": config.channels, "resize": config.resize}
@@ -323,12 +340,12 @@ def choose_processor(
         return PictureProcessor.from_settings({**given.model_dump(), **changes}, where="data")
     if given is not None:
         raise ValueError(f"pictures need a picture processor, not {given!r}; leave the tokenizer out")
-    height, width, channels = _usual_size(sources)
+    height, width, channels = _usual_size(sources, largest)
     return PictureProcessor.from_settings({"height": height, "width": width, "channels": channels, **changes})
 
 
-def _usual_size(sources: Sequence[PictureSource]) -> tuple[int, int, int]:
-    """The size that most pictures have, if it is small, else USUAL; grey if all are grey."""
+def _usual_size(sources: Sequence[PictureSource], largest: int) -> tuple[int, int, int]:
+    """The size that most pictures have, if it is small, else `largest`; grey if all are grey."""
     sizes: Counter[tuple[int, int]] = Counter()
     channels = 1
     for source in sources[:: max(1, len(sources) // SIZED)]:
@@ -338,9 +355,9 @@ def _usual_size(sources: Sequence[PictureSource]) -> tuple[int, int, int]:
             continue
         sizes[height, width] += 1
         channels = max(channels, own)
-    (height, width), count = sizes.most_common(1)[0] if sizes else ((USUAL, USUAL), 0)
-    if count * 2 <= sizes.total() or max(height, width) > USUAL:
-        return USUAL, USUAL, channels
+    (height, width), count = sizes.most_common(1)[0] if sizes else ((largest, largest), 0)
+    if count * 2 <= sizes.total() or max(height, width) > largest:
+        return largest, largest, channels
     return max(MULTIPLE, height // MULTIPLE * MULTIPLE), max(MULTIPLE, width // MULTIPLE * MULTIPLE), channels
 
 

@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,7 +76,7 @@ class Recipe(NamedTuple):
     """What the encoded items depend on."""
 
     tokenizer: SequenceTokenizer
-    shares: Mapping[str, float]  # fractions of the items that say no split of their own
+    shares: Mapping[str, float]  # fractions of the items that say no split; none if all say theirs, split after split
     content: str  # a SHA-256 of the data
 
     @property
@@ -112,14 +113,17 @@ def open_sequences(home: Path, recipe: Recipe, encode: Callable[[], Iterable[Enc
 
 def _build(folder: Path, recipe: Recipe, encode: Callable[[], Iterable[EncodedItem]]) -> None:
     """Write the tokens of each split, the tokenizer, and last the index."""
+    splits: Iterable[tuple[str, Iterable[EncodedItem]]]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        items = [item for item in encode() if len(item.ids)]
-        splits = split_items(items, recipe.shares)
+        if recipe.shares:
+            splits = split_items([item for item in encode() if len(item.ids)], recipe.shares).items()
+        else:
+            splits = groupby(encode(), key=lambda item: item.split or NAMES[0])
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=5)
     recipe.tokenizer.save(folder / PROCESSOR)
-    rows = {name: _write_split(folder / name, chosen, recipe.tokenizer) for name, chosen in splits.items()}
+    rows = {name: _write_split(folder / name, chosen, recipe.tokenizer) for name, chosen in splits}
     index = {"format": FORMAT, "key": recipe.key, "splits": rows, "warnings": warnings_to_keep(caught)}
     with (folder / INDEX).open("w", encoding="utf-8") as file:
         json.dump(index, file, ensure_ascii=False)
@@ -180,22 +184,23 @@ def _cut_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[st
     }
 
 
-def _write_split(stem: Path, items: list[EncodedItem], tokenizer: SequenceTokenizer) -> dict[str, Any]:
+def _write_split(stem: Path, items: Iterable[EncodedItem], tokenizer: SequenceTokenizer) -> dict[str, Any]:
     """Write the tokens and the places of the items; return the row of the index."""
     dtype = np.dtype(np.uint16 if tokenizer.vocabulary <= 1 << 16 else np.uint32)
     boundary = np.array([tokenizer.boundary], dtype)
-    places, length = array("q"), 1
+    places, names, length = array("q"), [], 1
     with stem.with_suffix(".tokens").open("wb") as file:
         boundary.tofile(file)
         for item in items:
             places.append(length)
+            names.append(item.name)
             item.ids.astype(dtype).tofile(file)
             boundary.tofile(file)
             length += len(item.ids) + 1
         file.flush()
         os.fsync(file.fileno())
     np.frombuffer(places, np.int64).tofile(stem.with_suffix(".documents"))
-    return {"tokens": length, "dtype": dtype.name, "names": [item.name for item in items]}
+    return {"tokens": length, "dtype": dtype.name, "names": names}
 
 
 def _open_split(stem: Path, row: Mapping[str, Any], tokenizer: SequenceTokenizer) -> SequenceSplit:

@@ -56,6 +56,19 @@ class Windows(Loader):
         return offset + self.window * generator.permutation(self.count)
 
 
+class Items(Windows):
+    """Shuffled items of equal length, each with the boundaries around it: every epoch visits each once."""
+
+    def __init__(self, tokens: Tokens, *, batch: int, window: int, seed: int) -> None:
+        super().__init__(tokens, batch=batch, window=window, seed=seed)
+        self.count = max(1, (len(tokens) - 1) // self.window)
+        self.steps_per_epoch = self.count / batch
+
+    def _find_starts(self, epoch: int) -> NDArray[np.int64]:
+        order: NDArray[np.int64] = np.random.default_rng([self.seed, epoch]).permutation(self.count)
+        return self.window * order
+
+
 class Streams(Loader):
     """Contiguous text in parallel rows, so that a state can be carried from one batch to the next."""
 

@@ -18,6 +18,7 @@ from lmlab.interop.families.reformer import REFORMER
 from lmlab.interop.families.roberta import ROBERTA, XLM_ROBERTA
 from lmlab.interop.families.transformer_xl import TRANSFORMER_XL
 from lmlab.interop.families.visualbert import VISUALBERT
+from lmlab.interop.families.vit import VIT
 from lmlab.interop.families.whisper import WHISPER
 from lmlab.interop.families.xlnet import XLNET
 from lmlab.interop.hf_table import Architecture, Family, Head
@@ -29,6 +30,7 @@ FAMILIES: dict[str, Family] = {
         *(BERT, XLNET, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA),
         VISUALBERT,
         *(BART, MARIAN, WHISPER),
+        VIT,
     )
 }
 """By their name for the model type."""

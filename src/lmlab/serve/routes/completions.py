@@ -1,7 +1,7 @@
 """POST /v1/completions: continue texts. The response is one object, or a stream of server-sent events.
 
 A request passes through four steps: its fields are checked (`serve/planning.py`), its sequences are queued for the
-engine (`serve/engine.py`), their output is collected (`serve/generation.py`), and the response is formatted here.
+engine (`serve/engine`), their output is collected (`serve/generation.py`), and the response is formatted here.
 /v1/chat/completions does the same with another `ResponseFormat`.
 """
 
@@ -22,13 +22,12 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from lmlab.serve.beams import search
-from lmlab.serve.disconnect import unless_gone
 from lmlab.serve.errors import APIError, internal_error, log_error
 from lmlab.serve.generation import Generation, PieceQueue
 from lmlab.serve.planning import Plan, plan
 from lmlab.serve.schemas import Completion, LenientCompletion
 from lmlab.serve.served import Runs, Served
-from lmlab.serve.waiting import call, refusing, run_in
+from lmlab.serve.waiting import call, refusing, run_in, unless_gone
 
 PATH = "/v1/completions"
 SHORT = 2000

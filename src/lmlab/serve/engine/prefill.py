@@ -9,8 +9,8 @@ import torch
 
 from lmlab.decoding.chain_rule import SEGMENT, TokenScore, score_in_pieces
 from lmlab.models.abilities import PredictsNext
+from lmlab.serve.engine.prefix_cache import Prefilled, PrefixCache
 from lmlab.serve.errors import NotANumberError
-from lmlab.serve.prefix_cache import Prefilled, PrefixCache
 
 PIECE = 64
 """Tokens of a prompt that a model with a window reads at once."""

@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 import torch
 
 from lmlab.models.abilities import PredictsNext
-from lmlab.serve.batch import Batch, end_sequence
+from lmlab.serve.engine.batch import Batch, end_sequence
+from lmlab.serve.engine.outbox import Outbox, delay_for
+from lmlab.serve.engine.prefill import piece_size
+from lmlab.serve.engine.prefix_cache import PREFIX_BYTES, PrefixCache
+from lmlab.serve.engine.sequence import Finish, GeneratedSequence
 from lmlab.serve.errors import ClosedError, OverloadedError, internal_error, log_error
 from lmlab.serve.metrics import Metrics
-from lmlab.serve.outbox import Outbox, delay_for
-from lmlab.serve.prefill import piece_size
-from lmlab.serve.prefix_cache import PREFIX_BYTES, PrefixCache
-from lmlab.serve.sequence import Finish, GeneratedSequence
 
 T = TypeVar("T")
 

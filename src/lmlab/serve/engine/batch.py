@@ -19,13 +19,13 @@ from lmlab.decoding.generate import length_after_reread
 from lmlab.decoding.sampling import sample_each
 from lmlab.layers.kernels.linear import prepare
 from lmlab.models.abilities import PredictsNext, State
-from lmlab.serve.batch_state import BatchState, fewest_rows, state_usage
+from lmlab.serve.engine.batch_state import BatchState, fewest_rows, state_usage
+from lmlab.serve.engine.outbox import Outbox, delay_for
+from lmlab.serve.engine.prefill import prefill, score_prompt
+from lmlab.serve.engine.prefix_cache import Prefilled, PrefixCache
+from lmlab.serve.engine.sequence import Finish, GeneratedSequence, Piece
 from lmlab.serve.errors import NotANumberError, internal_error, log_error
 from lmlab.serve.metrics import Metrics
-from lmlab.serve.outbox import Outbox, delay_for
-from lmlab.serve.prefill import prefill, score_prompt
-from lmlab.serve.prefix_cache import Prefilled, PrefixCache
-from lmlab.serve.sequence import Finish, GeneratedSequence, Piece
 
 PREFILL_TOKENS = 256
 """Tokens of prompts that are read between two steps of the batch."""

@@ -1,0 +1,98 @@
+"""lmlab draw: pictures from a run that has learnt pixels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lmlab.cli.options import Device, Overwrite, Run
+from lmlab.cli.texts import check_outputs
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from lmlab.decoding.painter import Painter
+
+    Pixels = NDArray[np.uint8]
+
+
+def draw(
+    run: Run,
+    given: Annotated[list[Path] | None, typer.Option(help="Picture to complete; repeatable.")] = None,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Complete pictures that were held out.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Number of held-out pictures.")] = 4,
+    rows: Annotated[int | None, typer.Option(min=0, help="Rows of pixels to keep. (default: the upper half)")] = None,
+    count: Annotated[
+        int | None, typer.Option("-n", "--count", min=1, help="Number of samples, or completions of each. (16 or 6)")
+    ] = None,
+    output: Annotated[Path, typer.Option("-o", "--output", help="PNG file to write.")] = Path("drawn.png"),
+    scale: Annotated[int | None, typer.Option(min=1, max=64, help="Size of a pixel in the PNG file.")] = None,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 takes the most probable token.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling: smallest set with probability p.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Minimum probability, relative to the best token.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+) -> None:
+    """Draw pictures with a run: samples, or completions of pictures.
+
+    Examples:
+
+      lmlab draw runs/digits -o samples.png
+
+      lmlab draw runs/digits --held-out -o completions.png
+
+      lmlab draw runs/digits --given seven.png --rows 10 --count 8 --temperature 0.9 -o completed.png
+
+    The run has learnt pictures as pixels: lmlab train gpt2 PICTURES --tokenizer pixels:16 -o RUN. Without a picture
+    the file shows a grid of samples. With pictures, each line shows the original in the levels of the run, the rows
+    that are kept, and the completions. Held-out pictures are those that the run was not trained on.
+    """
+    from lmlab.cli.console import progress_bar
+    from lmlab.decoding.sampling import Sampling
+    from lmlab.language_model import load
+    from lmlab.pages.figures.picture_grid import save_grid
+    from lmlab.training.devices import choose_device
+
+    check_outputs({"--output": output}, inputs=[run, *(given or [])], overwrite=overwrite)
+    if output.suffix.lower() != ".png":
+        raise ValueError(f"--output {output}: give a name that ends with .png")
+    if rows is not None and not given and not held_out:
+        raise ValueError("--rows keeps rows of a picture: give --given PICTURE or --held-out, too")
+    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
+    painter = load(run, device=choose_device(device)).painter
+    painter.given_tokens(rows)
+    pictures = [*_read(given or []), *(_read_held_out(run, painter, limit) if held_out else [])]
+    with progress_bar("drawing") as progress:
+        if not pictures:
+            drawn = painter.draw(count=count or 16, sampling=sampling, report=progress)
+            table = [drawn[start : start + 8] for start in range(0, len(drawn), 8)]
+        else:
+            table = []
+            for number, picture in enumerate(pictures):
+                own = replace(sampling, seed=seed + number)
+                made = painter.draw(picture, rows=rows, count=count or 6, sampling=own, report=progress)
+                original = painter.tokenizer.decode(painter.tokenizer.encode(picture))
+                table.append([original, painter.hide(picture, rows=rows), *made])
+    save_grid(table, output, scale=scale)
+    what = f"{len(pictures)} pictures completed" if len(pictures) > 1 else "1 picture completed"
+    typer.echo(f"{output}: {what if pictures else f'{len(drawn)} samples'} at {painter.tokenizer.size_in_words}")
+
+
+def _read(paths: list[Path]) -> list[Pixels]:
+    from lmlab.data.readers.pictures import read_picture
+
+    return [read_picture(path) for path in paths]
+
+
+def _read_held_out(run: Path, painter: Painter, count: int) -> list[Pixels]:
+    """The first pictures that a run has not learnt from."""
+    from lmlab.runs.held_out import held_out_items
+
+    items = held_out_items(run, count)
+    return [painter.tokenizer.decode(ids.tolist()) for ids in items]
