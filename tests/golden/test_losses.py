@@ -82,6 +82,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 PICTURES: dict[str, dict[str, Any]] = {
     "clip": {"model": {"kind": "clip"}, "data": "captions"},
+    "visualbert": {"model": {"kind": "visualbert"}, "data": "captions"},
+    "vilbert": {"model": {"kind": "vilbert"}, "data": "captions"},
     "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
 }
 CASES: dict[str, dict[str, Any]] = {

@@ -34,7 +34,7 @@ from lmlab.layers.padding import Padding, choose
 from lmlab.layers.regions import LOCATION, blank_regions, check_regions, locate
 from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import Both, State
-from lmlab.models.bert import GELU, Block, Encoder, EncoderConfig
+from lmlab.models.bert import GELU, Block, Encoder, EncoderConfig, initialise_scaled
 from lmlab.models.flops import row_lengths
 from lmlab.models.gpt import initialise
 from lmlab.models.model import ModelConfig, Output, by_depth
@@ -138,6 +138,8 @@ class Vilbert(Encoder):
         self.region_output = RegionHead(width, config.region_width, config.epsilon)
         for part in self._own():
             part.apply(initialise)
+            if config.initial == "scaled":
+                part.apply(initialise_scaled)
 
     def _own(self) -> Iterable[nn.Module]:
         """What it has besides BERT's encoder."""

@@ -28,7 +28,7 @@ from lmlab.layers.padding import NoPadding, real_places
 from lmlab.layers.positions import LearnedPositions
 from lmlab.layers.regions import LOCATION, blank_regions, check_regions, locate
 from lmlab.models.abilities import Both, State
-from lmlab.models.bert import Bert, BertConfig
+from lmlab.models.bert import Bert, BertConfig, initialise_scaled
 from lmlab.models.flops import row_lengths
 from lmlab.models.gpt import initialise
 from lmlab.models.model import Filler, ModelConfig, Output, by_depth
@@ -64,8 +64,11 @@ class VisualBert(Bert):
         self.region_projection = Linear(config.region_inputs, config.width)
         self.region_positions = LearnedPositions(config.window, config.width)
         self.region_segments = nn.Embedding(config.segments, config.width)
-        for part in (self.region_projection, self.region_positions, self.region_segments):
-            part.apply(initialise)
+        for part in (self.region_projection, self.region_positions, self.region_segments, self.pooler):
+            if part is not None:
+                part.apply(initialise)
+            if part is not None and config.initial == "scaled":
+                part.apply(initialise_scaled)
 
     def offers(self) -> Iterable[object]:
         yield self

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lmlab.models.defaults.encoders import BERT_BASE
 from lmlab.models.defaults.system import ADAMW, MEDIUM, SENTENCES, SMALL, TINY, Settings, System, TaskDefaults
 
 PICTURE_CLASS = TaskDefaults(frame={}, pool="cls")
 TEXT_AND_PICTURE = TaskDefaults(frame=SENTENCES, pool="cls")
+CPU_SIZES: Mapping[str, Settings] = {"tiny": TINY, "small": SMALL, "medium": MEDIUM}
 
 
 def _vit(patch: int, width: int, heads: int, layers: int) -> Settings:
@@ -36,7 +39,7 @@ VISION = (
         "BERT that reads words and the regions of a picture in one stream",
         does=("words and regions", "blanks", "vectors"),
         sizes={
-            **{"tiny": TINY, "small": SMALL, "medium": MEDIUM},
+            **{name: {**size, "initial": "scaled"} for name, size in CPU_SIZES.items()},
             "base": {**BERT_BASE, "locations": False},
         },
         default_size="tiny",
@@ -56,9 +59,9 @@ VISION = (
         "BERT beside a stream for the regions of a picture, joined by co-attention",
         does=("words and regions", "blanks", "vectors"),
         sizes={
-            "tiny": _vilbert(TINY, connections=1, picture_width=64, heads=2),
-            "small": _vilbert(SMALL, connections=2, picture_width=128, heads=4),
-            "medium": _vilbert(MEDIUM, connections=3, picture_width=256, heads=8),
+            "tiny": {**_vilbert(TINY, connections=1, picture_width=64, heads=2), "initial": "scaled"},
+            "small": {**_vilbert(SMALL, connections=2, picture_width=128, heads=4), "initial": "scaled"},
+            "medium": {**_vilbert(MEDIUM, connections=3, picture_width=256, heads=8), "initial": "scaled"},
             "base": _vilbert(BERT_BASE, connections=6, picture_width=1024, heads=8),
         },
         default_size="tiny",
