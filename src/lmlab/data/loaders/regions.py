@@ -60,9 +60,9 @@ class DescribedLoader(Loader):
     def __init__(self, data: DescribedPictures, *, batch: int, window: int, seed: int, mismatched: bool) -> None:
         self.data, self.window, self.seed, self.mismatched = data, window, seed, mismatched
         self.texts, self.rows = find_descriptions(data)
-        if len(self.rows) < 2:
-            raise ValueError(f"{len(self.rows)} pictures with a text that describes them: at least two are needed")
-        self.batch_size = max(2, min(batch, len(self.rows)))
+        if not len(self.rows):
+            raise ValueError("no sentence is true of its picture: give captions, or sentences that are true")
+        self.batch_size = min(max(2, batch), len(self.rows))
         self.count = len(self.rows) // self.batch_size
         self.steps_per_epoch = float(self.count)
         self._orders = lru_cache(2)(self._make_orders)
