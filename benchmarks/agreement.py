@@ -19,7 +19,7 @@ import re
 from pathlib import Path
 
 from lmlab import load
-from lmlab.analysis.minimal_pairs import PUBLISHED, MinimalPairs, judge
+from lmlab.analysis.minimal_pairs import PUBLISHED, MinimalPairs, compare_pairs
 from lmlab.analysis.pair_sets import Pair, PairSet, read_pairs
 from lmlab.analysis.probing import probe
 from lmlab.analysis.probing_sets import ask
@@ -55,7 +55,7 @@ def main() -> None:
         "Linzen": PairSet("Linzen", first_of_each(linzen, given.limit)),
     }
     print(f"\n{clock()}, WikiText-2, {given.size}, {given.budget}; {len(blimp):,} pairs of BLiMP\n")
-    found = {name: {key: judge(lm, pairs) for key, pairs in sets.items()} for name, lm in models.items()}
+    found = {name: {key: compare_pairs(lm, pairs) for key, pairs in sets.items()} for name, lm in models.items()}
     print_pairs(found)
     print_probes(models, data / "ud_english_ewt", sentences=given.probe_sentences)
 

@@ -36,11 +36,11 @@ def contestants(dropout: float) -> dict[str, Callable[[], None]]:
 
     torch.manual_seed(0)
     text = torch.randint(5, VOCABULARY, (BATCH, WINDOW))
-    places = torch.rand(BATCH, WINDOW).argsort(1)[:, :BLANKS]
-    targets = text.gather(1, places)
-    inputs = text.scatter(1, places, MASK)
-    labels = torch.full_like(text, -100).scatter(1, places, targets)
-    at = (torch.arange(BATCH)[:, None] * WINDOW + places).flatten()
+    positions = torch.rand(BATCH, WINDOW).argsort(1)[:, :BLANKS]
+    targets = text.gather(1, positions)
+    inputs = text.scatter(1, positions, MASK)
+    labels = torch.full_like(text, -100).scatter(1, positions, targets)
+    at = (torch.arange(BATCH)[:, None] * WINDOW + positions).flatten()
 
     config = transformers.BertConfig(
         vocab_size=VOCABULARY, hidden_size=WIDTH, num_attention_heads=HEADS, num_hidden_layers=LAYERS,
@@ -54,7 +54,7 @@ def contestants(dropout: float) -> dict[str, Callable[[], None]]:
     filler = require(ours, FillsMasks)
 
     def our_loss() -> Tensor:
-        hidden = filler.read(tokens=inputs, at=places).flatten(0, 1)
+        hidden = filler.read(tokens=inputs, at=positions).flatten(0, 1)
         return filler.total_nll(hidden, targets.flatten()) / targets.numel()
 
     def their_loss_at_blanks() -> Tensor:

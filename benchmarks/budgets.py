@@ -114,11 +114,11 @@ def print_text(text: str, budgets: list[float], curves: Curves) -> None:
     print_at("cpu_seconds", SECONDS, order, curves)
 
 
-def print_at(axis: str, places: tuple[int, ...], order: list[str], curves: Curves) -> None:
+def print_at(axis: str, positions: tuple[int, ...], order: list[str], curves: Curves) -> None:
     """The scores read off at the same places of an axis; an n-gram, which counts all at once, from there on."""
-    columns = [{system: read_off(curves[system], axis, place) for system in order} for place in places]
-    print(f"\n{TITLES[axis]}\n\n| system | {' | '.join(f'{place:,}' for place in places)} |")
-    print(f"|{'---|' * (len(places) + 1)}")
+    columns = [{system: read_off(curves[system], axis, position) for system in order} for position in positions]
+    print(f"\n{TITLES[axis]}\n\n| system | {' | '.join(f'{position:,}' for position in positions)} |")
+    print(f"|{'---|' * (len(positions) + 1)}")
     for system in order:
         cells = []
         for column in columns:
@@ -127,14 +127,14 @@ def print_at(axis: str, places: tuple[int, ...], order: list[str], curves: Curve
         print(f"| `{system}` | {' | '.join(cells)} |")
 
 
-def read_off(points: list[Point], axis: str, place: float) -> float | None:
+def read_off(points: list[Point], axis: str, position: float) -> float | None:
     """Bits at a place between two points, on the line over the logarithm; None where there is none."""
     spent = [getattr(point, axis) for point in points]
     if points[0].flops == 0:  # counted, once for all budgets
-        return points[0].bits if place >= spent[0] else None
+        return points[0].bits if position >= spent[0] else None
     for (left, a), (right, b) in pairwise(zip(spent, points, strict=True)):
-        if left <= place <= right:
-            share = math.log(place / left) / math.log(right / left)
+        if left <= position <= right:
+            share = math.log(position / left) / math.log(right / left)
             return a.bits + share * (b.bits - a.bits)
     return None
 

@@ -97,10 +97,10 @@ def kept_bytes(layer: Softmax, hidden: Tensor, targets: Tensor) -> int:
 
 
 def time_softmax(repeats: int, scale: float) -> None:
-    width, places, samples = 512, 512, 8192
+    width, positions, samples = 512, 512, 8192
     for vocabulary in (round(50_000 * scale), round(250_000 * scale)):
-        targets = zipf_tokens(vocabulary, places)
-        hidden = torch.randn(places, width, requires_grad=True)
+        targets = zipf_tokens(vocabulary, positions)
+        hidden = torch.randn(positions, width, requires_grad=True)
         layers: dict[str, Softmax] = {
             "full": Softmax(width, vocabulary),
             "sampled": SampledSoftmax(width, vocabulary, samples=min(samples, vocabulary // 4)),
@@ -113,11 +113,11 @@ def time_softmax(repeats: int, scale: float) -> None:
 
             return run
 
-        print(f"\nsoftmax: {vocabulary:,} words, {places} places, width {width}, {samples} draws", flush=True)
+        print(f"\nsoftmax: {vocabulary:,} words, {positions} places, width {width}, {samples} draws", flush=True)
         times = take_turns({name: step(layer) for name, layer in layers.items()}, repeats=repeats)
         kept = {name: kept_bytes(layer, hidden, targets) for name, layer in layers.items()}
         print_rows(
-            times, work=places, unit="places", peer="full", note=lambda n, _, k=kept: f"keeps {k[n] / 1e6:.1f} MB"
+            times, work=positions, unit="positions", peer="full", note=lambda n, _, k=kept: f"keeps {k[n] / 1e6:.1f} MB"
         )
 
 

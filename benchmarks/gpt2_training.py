@@ -56,7 +56,7 @@ class Plain(nn.Module):
 
     def __init__(self, layers: int, width: int, heads: int, window: int, vocabulary: int, dropout: float) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(window, width)
+        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(window, width)
         self.blocks = nn.ModuleList(PlainBlock(width, heads, dropout) for _ in range(layers))
         self.norm, self.drop = nn.LayerNorm(width), nn.Dropout(dropout)
         self.head = nn.Linear(width, vocabulary, bias=False)
@@ -64,7 +64,7 @@ class Plain(nn.Module):
         self.apply(lambda m: nn.init.normal_(m.weight, std=0.02) if isinstance(m, nn.Linear | nn.Embedding) else None)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        x = self.drop(self.tokens(inputs) + self.places(torch.arange(inputs.shape[1])))
+        x = self.drop(self.tokens(inputs) + self.positions(torch.arange(inputs.shape[1])))
         for block in self.blocks:
             x = block(x)
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())

@@ -69,19 +69,19 @@ def passages(corpus: Any, model: LanguageModel, *, blanks: int, count: int) -> R
     split = corpus.test or corpus.valid
     stream, boundary = np.asarray(split.tokens).astype(np.int64), model.text_tokenizer.boundary
     chance = np.random.default_rng(blanks)
-    rows, places = [], []
+    rows, positions = [], []
     for _ in range(50 * count):
         start = int(chance.integers(0, len(stream) - CONTEXT))
         piece = stream[start : start + CONTEXT]
         if boundary in piece:
             continue
         framed = model.frame.rows([{"a": piece}])[0].inputs["tokens"]
-        first = framed.places("a")[int(chance.integers(CONTEXT // 4, 3 * CONTEXT // 4))]
+        first = framed.positions("a")[int(chance.integers(CONTEXT // 4, 3 * CONTEXT // 4))]
         rows.append(framed.pieces)
-        places.append(range(first, first + blanks))
+        positions.append(range(first, first + blanks))
         if len(rows) == count:
             break
-    return Rows(torch.tensor(rows), torch.tensor([list(each) for each in places]))
+    return Rows(torch.tensor(rows), torch.tensor([list(each) for each in positions]))
 
 
 @torch.inference_mode()

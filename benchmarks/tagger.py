@@ -79,11 +79,11 @@ def learn(setup: Setup, data: TaskData, folder: Path, *, size: str, budget: str)
         **{"origin": Path("tagger"), "limit": setup.examples, "seed": setup.seed, "epochs": setup.epochs},
         **{"model": model, "task": {**task, **states}},
     )
-    place = folder / f"{setup.model}{setup.way}-{setup.examples}-{setup.epochs}-{setup.seed}".replace(" ", "-")
-    result = run_trial(plan_trial(trial, data), place)
+    position = folder / f"{setup.model}{setup.way}-{setup.examples}-{setup.epochs}-{setup.seed}".replace(" ", "-")
+    result = run_trial(plan_trial(trial, data), position)
     assert result is not None
-    values = evaluate_file(load(place).predictor, TEST).values
-    shutil.rmtree(place)
+    values = evaluate_file(load(position).predictor, TEST).values
+    shutil.rmtree(position)
     return Found(
         values={"f1": [values["f1"].value, values["f1"].low, values["f1"].high]},
         seconds=result.seconds,

@@ -68,7 +68,7 @@ class Tags(Texts):
         found = []
         for i, example in enumerate(examples):
             owners = rows.word_ids(i)
-            firsts = [owner is not None and owner not in owners[:place] for place, owner in enumerate(owners)]
+            firsts = [owner is not None and owner not in owners[:position] for position, owner in enumerate(owners)]
             features = {name: rows[name][i] for name in rows}
             features["labels"] = [
                 self.labels.index(example.label[owner]) if first else IGNORE
@@ -82,9 +82,9 @@ class Tags(Texts):
         found = []
         for own, output, example in zip(features, outputs, examples, strict=True):
             tags = ["O"] * len(example.a)
-            for place, word in enumerate(own["_words"]):
+            for position, word in enumerate(own["_words"]):
                 if word is not None:
-                    tags[word] = self.labels[int(output["logits"][place].argmax())]
+                    tags[word] = self.labels[int(output["logits"][position].argmax())]
             found.append(Prediction(tuple(tags)))
         return found
 
@@ -112,10 +112,10 @@ class Answers(Texts):
         names = [name for name in rows if name not in ("overflow_to_sample_mapping", "offset_mapping")]
         for i, number in enumerate(rows["overflow_to_sample_mapping"]):
             answer = examples[number].label[0]
-            inside = [place for place, part in enumerate(rows.sequence_ids(i)) if part == 1]
+            inside = [position for position, part in enumerate(rows.sequence_ids(i)) if part == 1]
             offsets = rows["offset_mapping"][i]
             begin, end = answer.start, answer.start + len(answer.text)
-            its = [place for place in inside if offsets[place][0] < end and offsets[place][1] > begin]
+            its = [position for position in inside if offsets[position][0] < end and offsets[position][1] > begin]
             whole = its and offsets[its[0]][0] <= begin and offsets[its[-1]][1] >= end
             features = {name: rows[name][i] for name in names}
             features |= {"start_positions": its[0] if whole else 0, "end_positions": its[-1] if whole else 0}
@@ -209,6 +209,6 @@ def predict(model: Callable[..., Any], tokenizer: Any, kind: Texts, examples: Se
         for name in ("labels", "start_positions", "end_positions"):
             inputs.pop(name, None)
         found = model(**inputs)
-        for place, i in enumerate(chosen):
-            outputs[i] = {name: value[place] for name, value in found.items()}
+        for position, i in enumerate(chosen):
+            outputs[i] = {name: value[position] for name, value in found.items()}
     return kind.decode(features, outputs, examples)

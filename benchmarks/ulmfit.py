@@ -113,18 +113,18 @@ def main() -> None:
             def learn(way: str, base: Trial = base) -> Found:
                 """One row: the classifier learns in its folder, or goes on there."""
                 how, origins = WAYS[way]
-                places = []
+                positions = []
                 for origin in (ahead, back)[:origins]:
                     begun = origin
                     if way not in ("scratch", "+ general LM"):
                         begun = tuned(origin, data, folder, base.seed, arguments.tuning)
                     trial = replace(base, method=how, origin=begun)
-                    places.append(folder / "trials" / f"{trial.name}-{arguments.epochs or 'usual'}")
-                    result = run_trial(plan_trial(trial, data), places[-1])
+                    positions.append(folder / "trials" / f"{trial.name}-{arguments.epochs or 'usual'}")
+                    result = run_trial(plan_trial(trial, data), positions[-1])
                     assert result is not None
                 values = result.values
                 if origins == 2:
-                    both = load_ensemble(places)
+                    both = load_ensemble(positions)
                     values = score_predictions(both.task.metrics, both.predict(test), test)
                 accuracy = values["accuracy"]
                 return Found(values={"accuracy": [accuracy.value, accuracy.low, accuracy.high]}, seconds=result.seconds)

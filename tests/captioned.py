@@ -1,7 +1,8 @@
-"""A toy split of captioned pictures, and a tiny CLIP that reads it."""
+"""Toy captioned pictures, as a split and as files, and a tiny CLIP that reads them."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from lmlab.models.clip import Clip, ClipConfig
 from lmlab.objectives.contrastive import Contrastive
+from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.tokenizers.frames import Frame
 from lmlab.training.learner import Learner
 
@@ -59,3 +61,39 @@ def make_model(**changes: Any) -> Clip:
 
 def make_learner(**changes: Any) -> Learner:
     return Learner(make_model(**changes), make_objective())
+
+
+COLOURS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), "white": (230, 230, 230)}
+SIZES = ("width=16", "heads=2", "layers=2", "text_width=16", "text_heads=2", "text_layers=1", "space=8", "patch=4")
+
+
+def write_captions(home: Path, *, copies: int = 8) -> Path:
+    """A table of pictures with two colours, one above the other; pictures of the same colours have one caption."""
+    from PIL import Image
+
+    numbers = np.random.default_rng(0)
+    rows = ["picture\tcaption"]
+    for upper, first in COLOURS.items():
+        for lower, second in COLOURS.items():
+            for copy in range(copies):
+                pixels = numbers.integers(0, 25, (8, 8, 3)).astype(np.uint8)
+                pixels[:4] += np.array(first, np.uint8)
+                pixels[4:] += np.array(second, np.uint8)
+                Image.fromarray(pixels).save(home / f"{upper}-{lower}-{copy}.png")
+                rows.append(f"{upper}-{lower}-{copy}.png\t{upper} above {lower}")
+    (home / "captions.tsv").write_text("\n".join(rows) + "\n")
+    return home / "captions.tsv"
+
+
+def caption_recipe(captions: Path, **train: Any) -> Recipe:
+    """The recipe of a tiny CLIP over a table of captions."""
+    model = {key: int(value) for key, value in (each.split("=") for each in SIZES)}
+    settings = {"budget": "80steps", "batch": 24, "rate": 3e-3, "warmup": 5, "log_every": 10, **train}
+    return make_recipe(
+        {
+            "data": {"text": str(captions)},
+            "tokenizer": {"spec": "words"},
+            "model": {"kind": "clip", **model},
+            "train": settings,
+        }
+    )

@@ -12,7 +12,10 @@ import torch
 
 from lmlab.analysis.alignment import Aligner, Alignment
 from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
+from lmlab.analysis.matching import Matcher, picture_source
 from lmlab.analysis.methods import Analyses
+from lmlab.decoding.actor import Actor
+from lmlab.decoding.captioner import PictureCaptioner
 from lmlab.decoding.chat_writer import ChatWriter
 from lmlab.decoding.checks import check_text, check_texts, check_whole_number
 from lmlab.decoding.composer import Composer
@@ -28,6 +31,9 @@ from lmlab.decoding.writer import Writer
 from lmlab.messages import suggest_keywords
 from lmlab.models import frame_of, name_of
 from lmlab.models.abilities import (
+    Captions,
+    ChoosesActions,
+    MatchesPictures,
     PredictsBothWays,
     PredictsNext,
     Transcribes,
@@ -40,13 +46,17 @@ from lmlab.progress import ReportProgress
 from lmlab.tokenizers.boundary import with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate, Messages
+from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
 from lmlab.tokenizers.notes import MusicTokenizer
+from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.tokenizers.pixels import Pixels
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.sounds import SoundProcessor
 
 if TYPE_CHECKING:
+    from lmlab.analysis.matching import ZeroShot
+    from lmlab.analysis.picture_search import Found
     from lmlab.data.corpora.corpus import Processor
     from lmlab.tasks.predicting import Ensemble, Predictor
     from lmlab.tokenizers import Tokenizer
@@ -252,6 +262,8 @@ class LanguageModel(Analyses):
         """Generates a target from a source."""
         if ability(self.model, Transcribes) is not None:
             raise ValueError(f"{name_of(self.model)} reads recordings, not text: lmlab transcribe RUN FILE.wav")
+        if ability(self.model, Captions) is not None:
+            raise ValueError(f"{name_of(self.model)} reads pictures, not text: lmlab caption RUN PICTURE")
         return Translator(
             model=require(self.model, WritesTarget),
             tokenizer=self.text_tokenizer,
@@ -273,6 +285,36 @@ class LanguageModel(Analyses):
             never=getattr(self.model.config, "suppress", ()),
             never_first=getattr(self.model.config, "suppress_first", ()),
         )
+
+    @property
+    def actor(self) -> Actor:
+        """Acts in environments."""
+        model = require(self.model, ChoosesActions)
+        if not isinstance(self.processor, EpisodeProcessor):
+            raise ValueError(f"{self.path or self} has no processor.json of episodes, so it cannot act")
+        return Actor(model=model, processor=self.processor)
+
+    @property
+    def matcher(self) -> Matcher:
+        """Gives pictures and texts vectors in one space: search and zero-shot labels."""
+        model = require(self.model, MatchesPictures)
+        if not isinstance(self.processor, PictureProcessor):
+            raise ValueError(f"{self.path or self} has no processor.json of pictures, so it cannot read them")
+        return Matcher(
+            model=model,
+            tokenizer=self.text_tokenizer,
+            frame=self.frame,
+            processor=self.processor,
+            window=int(self.model.window),
+        )
+
+    @property
+    def captioner(self) -> PictureCaptioner:
+        """Writes captions of pictures."""
+        model = require(self.model, Captions)
+        if not isinstance(self.processor, PictureProcessor):
+            raise ValueError(f"{self.path or self} has no processor.json of pictures, so it cannot read pictures")
+        return PictureCaptioner(model=model, tokenizer=self.text_tokenizer, frame=self.frame, processor=self.processor)
 
     @property
     def aligner(self) -> Aligner:
@@ -345,6 +387,38 @@ class LanguageModel(Analyses):
         """
         given, embedder = check_texts("texts", texts), replace(self.embedder, **reading)
         return embedder.tokens(given) if pool is None else embedder.whole(given, pool)
+
+    @suggest_keywords
+    def embed_pictures(self, paths: str | Path | Sequence[str | Path]) -> Vectors:
+        """The unit vectors [N, E] of pictures in files, in the space that they share with texts (CLIP).
+
+        Those of texts are `lm.matcher.embed_texts(texts)`; the cosine of two of them is their product.
+        """
+        given = [paths] if isinstance(paths, (str, Path)) else paths
+        read = self.matcher.embed_sources([picture_source(str(path)) for path in given])
+        if read.problems:
+            raise ValueError(read.problems[0])
+        return read.vectors
+
+    @suggest_keywords
+    def find(self, query: str, data: str | Path, *, top: int = 5) -> Found:
+        """The pictures of a folder or table that are nearest to a text or to the path of a picture, best first.
+
+        >>> lm.find("a red circle", "pictures").hits[0].name
+        """
+        from lmlab.analysis.picture_search import search
+
+        return search(self.matcher, check_text("query", query), str(data), top=check_whole_number("top", top))
+
+    @suggest_keywords
+    def zero_shot(
+        self, paths: str | Path | Sequence[str | Path], labels: Sequence[str], *, templates: Sequence[str] = ("{}",)
+    ) -> ZeroShot:
+        """The probability of each label for pictures, without training; `templates` are averaged.
+
+        >>> lm.zero_shot("photo.png", ["cat", "dog"], templates=["a picture of a {}"]).best
+        """
+        return self.matcher.classify(self.embed_pictures(paths), labels, templates)
 
     @suggest_keywords
     def generate(

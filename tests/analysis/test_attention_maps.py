@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from bert_pair import bert_pair
-from lmlab.analysis.alignment import attention_places
-from lmlab.analysis.attention import Attention, Links, Rollout, read_attention, self_attention_places
+from lmlab.analysis.alignment import attention_names
+from lmlab.analysis.attention import Attention, Links, Rollout, read_attention, self_attention_names
 from lmlab.language_model import LanguageModel, load
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class, systems_that_read
@@ -64,7 +64,7 @@ def test_the_watched_pass_is_the_fused_one(name: str) -> None:
     tokens = torch.arange(9)[None]
     with torch.no_grad():
         plain = lm.model(tokens).hidden
-        with watching(lm.model, *self_attention_places(lm.model)):
+        with watching(lm.model, *self_attention_names(lm.model)):
             watched = lm.model(tokens).hidden
     assert torch.allclose(plain, watched, atol=float(plain.abs().max()) * of_blocks(3, width=24, growth=8))
 
@@ -77,7 +77,7 @@ def test_every_system_with_attention_is_covered() -> None:
         with torch.device("meta"):
             cls = load_class(name)
             model = cls(cls.Config(**{**next(iter(LINEAGE[name].sizes.values())), "vocabulary": 50}))
-        if self_attention_places(model) and name not in ("mbert", "xlm-r"):
+        if self_attention_names(model) and name not in ("mbert", "xlm-r"):
             assert name in ATTENTIVE
 
 
@@ -93,7 +93,7 @@ def test_translators_have_attention_of_three_kinds(tmp_path, kind: str) -> None:
     assert cross.queries == alignment.target
     assert np.allclose(cross.weights[-1].mean(0), alignment.weights, atol=1e-5)
     assert set(found) == ({"cross"} if kind == "seq2seq" else {"encoder", "decoder", "cross"})
-    assert len(attention_places(lm.model)) == len(cross.weights)
+    assert len(attention_names(lm.model)) == len(cross.weights)
     if kind != "seq2seq":
         causal = found["decoder"].weights
         assert np.allclose(np.triu(causal, 1), 0)

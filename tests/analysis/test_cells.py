@@ -26,10 +26,10 @@ def test_the_watched_pass_is_the_fused_one(kind: str) -> None:
     torch.manual_seed(0)
     lm = random_model(kind, train("words", [TEXT]), width=12, hidden=12, layers=2)
     tokens = torch.arange(9)[None]
-    places = [part.place for part in cell_parts(lm.model)]
+    paths = [part.path for part in cell_parts(lm.model)]
     with torch.no_grad():
         plain, state = lm.model(tokens)
-        with watching(lm.model, *places) as seen:
+        with watching(lm.model, *paths) as seen:
             watched, after = lm.model(tokens)
     tolerance = rounding(terms=12, depth=2 * 9, growth=8)
     assert torch.allclose(plain, watched, atol=tolerance)
@@ -82,7 +82,7 @@ def test_elmo_shows_the_cells_from_left_to_right_of_words_that_it_spells() -> No
     teach_letters(lm.model, tokenizer)
     read = read_cells(lm, "the quokka sat on the wombat", parts=["hidden"])
     assert read.tokens == ["the", "quokka", "sat", "on", "the", "wombat"]
-    assert [part.place for part in read.activations] == [f"recurrent.0.layers.{n}.inside.hidden" for n in range(2)]
+    assert [part.path for part in read.activations] == [f"recurrent.0.layers.{n}.inside.hidden" for n in range(2)]
     row = lm.frame.row(a=tokenizer.encode("the quokka sat on the wombat"))["tokens"]
     with torch.no_grad(), watching_layers() as layers:
         lm.model(torch.tensor([row]))
@@ -98,7 +98,7 @@ def test_neurons_are_what_the_second_matrix_reads(kind: str) -> None:
     read = read_cells(lm, "the cat sat on the mat .")
     part = next(iter(read.activations))
     seen: list[torch.Tensor] = []
-    module = lm.model.get_submodule(part.place.replace("expand", "contract"))
+    module = lm.model.get_submodule(part.path.replace("expand", "contract"))
     handle = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     row = lm.frame.row(a=lm.tokenizer.encode("the cat sat on the mat ."))["tokens"]
     with torch.no_grad(), watching(lm.model, "embedding"):

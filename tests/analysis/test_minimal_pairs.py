@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmlab.analysis.minimal_pairs import PUBLISHED, judge, judge_scores
+from lmlab.analysis.minimal_pairs import PUBLISHED, compare_pairs, compare_scores
 from lmlab.analysis.pair_sets import Pair, find_difference, read_pairs, read_scored
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.statistics import wilson
@@ -48,17 +48,17 @@ def brute_force(lm: LanguageModel, text: str, region: tuple[int, int] | None) ->
 @pytest.mark.parametrize("region", ["full", "critical"])
 def test_unknown_words_are_counted(region: str) -> None:
     pairs = [Pair("the yak sat", "the xylophone sat"), Pair("the cat sat", "the yak sat")]
-    found = judge(table_model(), pairs, region=region)
+    found = compare_pairs(table_model(), pairs, region=region)
     assert found.unknown == 2, "a sentence of two pairs is read once"
     assert any("2 unknown tokens: the scores are those of the unknown token" in note for note in found.notes())
     assert found.as_json()["unknown"] == 2
-    assert not any("unknown" in note for note in judge(table_model(), PAIRS, region=region).notes())
+    assert not any("unknown" in note for note in compare_pairs(table_model(), PAIRS, region=region).notes())
 
 
 @pytest.mark.parametrize("region", ["full", "critical"])
 def test_scores_are_those_by_hand(region: str) -> None:
     lm = table_model()
-    found = judge(lm, PAIRS, region=region)
+    found = compare_pairs(lm, PAIRS, region=region)
     for pair, judged in zip(PAIRS, found.judged, strict=True):
         spans = pair.critical() if region == "critical" else (None, None)
         assert judged.good_score == pytest.approx(brute_force(lm, pair.good, spans[0]), rel=1e-5)
@@ -72,7 +72,7 @@ def test_masked_models_are_scored_by_pseudo_likelihood() -> None:
     torch.manual_seed(0)
     tokenizer = train("words", [TEXT]).with_specials(["cls", "sep", "mask", "pad"])
     lm = random_model("bert", tokenizer, width=16, heads=2, layers=1, window=24)
-    found = judge(lm, PAIRS)
+    found = compare_pairs(lm, PAIRS)
     assert found.pseudo
     assert found.judged[1].good_score == pytest.approx(-lm.score(PAIRS[1].good).nats, rel=1e-5)
     assert any("Salazar" in note for note in found.notes())
@@ -88,7 +88,7 @@ def test_of_a_masked_model_only_the_critical_tokens_are_masked(monkeypatch: pyte
     monkeypatch.setattr(
         type(filler), "read", lambda self, **given: (rows.append(len(given["at"])), read(self, **given))[1]
     )
-    found = judge(lm, PAIRS, region="critical")
+    found = compare_pairs(lm, PAIRS, region="critical")
     assert sum(rows) == len({(text, place) for pair in PAIRS for text, place in critical_places(pair)})
     assert any("Kauf & Ivanova" in note for note in found.notes())
     monkeypatch.undo()
@@ -132,7 +132,7 @@ def test_intervals_are_those_of_scipy() -> None:
 
 
 def test_ties_are_not_right_and_are_told() -> None:
-    found = judge_scores(PAIRS, [-1.0, -2.0, -3.0], [-1.0, -3.0, -2.0])
+    found = compare_scores(PAIRS, [-1.0, -2.0, -3.0], [-1.0, -3.0, -2.0])
     assert (found.accuracy.value, found.ties) == (pytest.approx(1 / 3), 1)
     assert any("equal scores" in note for note in found.notes())
 
@@ -161,7 +161,7 @@ def test_published_accuracies_come_out_of_the_authors_output(shared_data: Callab
     ]:
         scored = read_scored(folder / file)
         assert len(scored.pairs) == 410
-        groups = {group.phenomenon: group for group in judge_scores(scored.pairs, scored.good, scored.bad).groups()}
+        groups = {group.phenomenon: group for group in compare_scores(scored.pairs, scored.good, scored.bad).groups()}
         assert {kind: group.pairs for kind, group in groups.items()} == {"original": 41, "nonsense": 369}
         for kind, group in groups.items():
             assert round(group.accuracy, 3) == PUBLISHED["Gulordava"][kind][name]
@@ -198,7 +198,7 @@ def test_blimp_is_read_whole_and_its_published_table_is_ours(shared_data: Callab
 
 
 def test_what_was_found_tells_itself() -> None:
-    found = judge_scores(PAIRS, [-1.0, -2.0, -3.0], [-2.0, -3.0, -2.0])
+    found = compare_scores(PAIRS, [-1.0, -2.0, -3.0], [-2.0, -3.0, -2.0])
     told = found.as_json()
     assert json.loads(json.dumps(told))["accuracy"] == pytest.approx(2 / 3)
     shown = found._repr_html_()

@@ -51,7 +51,7 @@ def test_labels_of_a_tree_by_hand(tree: Path) -> None:
         "distance": [["right 1", "right 1"], ["right 1"]],
         "relation": [["det", "nsubj"], ["det"]],
     }
-    assert [q.places for q in ask(sentences, "relation")[0].questions] == [(0, 1), (1, 2)]
+    assert [q.positions for q in ask(sentences, "relation")[0].questions] == [(0, 1), (1, 2)]
     tree.write_text(TREE.replace("\t2\tdet", "\t9\tdet"))
     with pytest.raises(ValueError, match="line 2: a head is no word of its sentence"):
         read_treebank(tree)

@@ -72,7 +72,7 @@ def test_occurrences_without_senses_are_drawn_and_not_judged() -> None:
     torch.manual_seed(0)
     lm = random_model("lstm", train("words", [TEXT]), width=8, hidden=8, layers=1)
     found = find_occurrences(["The cat, sat", "a dog", "a Cat. ran", "cat cat"], "cat")
-    assert [(len(each.words), each.place) for each in found] == [(3, 1), (3, 1), (2, 0), (2, 1)]
+    assert [(len(each.words), each.position) for each in found] == [(3, 1), (3, 1), (2, 0), (2, 1)]
     shown = read_senses_of(lm, "cat", found)
     assert shown.layers[0].accuracy is None
     assert len(shown.points) == 4

@@ -60,7 +60,7 @@ def test_two_models_with_different_tokenizers_are_compared_by_word() -> None:
     found = compare_surprisals(first, second)
     for word, a, b in zip(found.texts[0], first.texts[0].words, second.texts[0].words, strict=True):
         assert word.difference == pytest.approx(a.bits - b.bits)
-    assert found.table().columns == ("text", "place", "word", "a", "second", "difference")
+    assert found.table().columns == ("text", "position", "word", "a", "second", "difference")
     with pytest.raises(ValueError, match="different texts"):
         compare_surprisals(first, read_surprisals(model("words"), "the cat"))
 

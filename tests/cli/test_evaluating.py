@@ -13,7 +13,8 @@ from lmlab.language_model import load
 from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import write_manifest
 from lmlab.transfer.evaluation import evaluate_file, read_as_trained
-from lmlab.transfer.finetune import Finetuned, finetune
+from lmlab.transfer.finetune import finetune
+from lmlab.transfer.folder import Finetuned
 from lmlab.transfer.task_data import open_data
 from toy_tasks import WORDS, write_reviews, write_squad, write_tagged, write_toy_run
 

@@ -70,7 +70,7 @@ def refused(*arguments: object, **options: Any) -> str:
 # fill
 
 
-def test_one_blank_is_a_table_of_tokens_and_texts(runs: Path) -> None:
+def test_one_mask_is_a_table_of_tokens_and_texts(runs: Path) -> None:
     text = "The [MASK] sat on the mat."
     shown = printed("fill", runs / "bert", text, "--top", 3)
     expected = lmlab.load(runs / "bert").fill(text, top=3)
@@ -78,15 +78,15 @@ def test_one_blank_is_a_table_of_tokens_and_texts(runs: Path) -> None:
         (line,) = (line for line in shown.splitlines() if filling.text in line)
         assert filling.tokens[0] in line
         assert f"{filling.joint:.2%}" in line
-    assert "together" not in shown
+    assert "joint" not in shown
 
 
-def test_several_blanks_show_both_scores(runs: Path) -> None:
+def test_several_masks_show_both_scores(runs: Path) -> None:
     text = "The [MASK] sat on the <mask>."
     alone, joint = printed("fill", runs / "bert", text), printed("fill", runs / "bert", text, "--jointly")
-    assert "blank 2" in alone
-    assert "the best each alone" in alone
-    assert "the best together" in joint
+    assert "mask 2" in alone
+    assert "sorted by independent probability" in alone
+    assert "sorted by joint probability" in joint
     values = json.loads(printed("fill", runs / "bert", text, "--jointly", "--top", 4, "--json"))
     expected = lmlab.load(runs / "bert").fill(text, top=4, jointly=True)
     assert values["jointly"] is True
@@ -95,14 +95,14 @@ def test_several_blanks_show_both_scores(runs: Path) -> None:
     assert [each["independent"] for each in values["fillings"]] == pytest.approx(
         [each.independent for each in expected.fillings]
     )
-    assert len(values["blanks"]) == 2
-    assert len(values["blanks"][0]) == 4
+    assert len(values["candidates"]) == 2
+    assert len(values["candidates"][0]) == 4
     sure = json.loads(printed("fill", runs / "bert", text, "--jointly", "--order", "confident", "--json"))
     best = lmlab.load(runs / "bert").fill(text, jointly=True, order="confident").fillings[0]
     assert sure["fillings"][0]["text"] == best.text
 
 
-def test_many_blanks_stay_readable(runs: Path) -> None:
+def test_many_masks_stay_readable(runs: Path) -> None:
     """Sixty columns of one letter each are no table."""
     wide = {**KINDS["bert"], "window": 80}
     folder = runs / "wide"
@@ -116,13 +116,13 @@ def test_many_blanks_stay_readable(runs: Path) -> None:
     text = "the " + "[MASK] " * 60
     result = lmlab_("fill", folder, text, "--top", 3, env={"COLUMNS": "100"})
     assert result.exit_code == 0, result.exception
-    best = lmlab.load(folder).fill(text, top=3).blanks
+    best = lmlab.load(folder).fill(text, top=3).candidates
     rows = [line for line in result.stdout.splitlines() if "%" in line]
     for number, row in enumerate(rows[:20], start=1):
         assert row.strip("│ ").startswith(str(number))
         assert all(candidate.token in row for candidate in best[number - 1])
-    assert "… and 40 more blanks" in result.stdout
-    assert len(json.loads(printed("fill", folder, text, "--json"))["blanks"]) == 60
+    assert "… and 40 more masks" in result.stdout
+    assert len(json.loads(printed("fill", folder, text, "--json"))["candidates"]) == 60
 
 
 def test_the_text_may_come_through_a_pipe(runs: Path) -> None:

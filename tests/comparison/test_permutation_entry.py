@@ -22,7 +22,7 @@ def test_each_ability_is_ranked_by_itself(tmp_path: Path, monkeypatch: pytest.Mo
     run_comparison(conditions, tmp_path / "out")
     board = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
     bits = {entry["kind"]: entry["bits_per_byte"] for entry in board["entries"]}
-    pseudo = {entry["kind"]: entry["pseudo_bits_per_byte"] for entry in board["blanks"]}
+    pseudo = {entry["kind"]: entry["pseudo_bits_per_byte"] for entry in board["masked"]}
     assert bits.keys() == {"ngram", "xlnet"}
     assert pseudo.keys() == {"roberta", "xlnet"}
     model = lmlab.load(tmp_path / "out" / "xlnet")

@@ -23,8 +23,8 @@ from lmlab.comparison.runner import Unwatched, prepare_corpora
 from lmlab.models import LINEAGE, create
 from lmlab.tokenizers import train as train_tokenizer
 
-COMPARED = [name for name, system in LINEAGE.items() if set(system.does) & {"next token", "blanks"}]
-MASKED = [name for name in COMPARED if "blanks" in LINEAGE[name].does]
+COMPARED = [name for name, system in LINEAGE.items() if set(system.does) & {"next token", "masks"}]
+MASKED = [name for name in COMPARED if "masks" in LINEAGE[name].does]
 
 
 def test_systems_by_name_and_by_what_they_predict() -> None:

@@ -12,16 +12,19 @@ import random
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from comparison_texts import small
 from lmlab.cli.leaderboard import show
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.folder import Published, run_comparison
-from lmlab.comparison.leaderboard import describe_groups, headline, read_rankings, verdict
+from lmlab.comparison.leaderboard import conclusion, describe_groups, headline, read_rankings
 from lmlab.comparison.notes import overspent, shared_cpu, unspent, write_caveats
 from lmlab.comparison.ranking import Ranking
 from lmlab.comparison.records import (
@@ -181,8 +184,8 @@ def test_where_a_curve_is_heading() -> None:
     assert last_doubling(curve[:2], metric="valid_bits_per_byte") is None
 
 
-def entry(name: str, score: float, **more: object) -> dict[str, object]:
-    return {"name": name, "bits_per_byte": score, "pseudo_bits_per_byte": score, "status": "ok", **more}
+def entry(name: str, score: float, **more: Any) -> Entry:
+    return Entry(name=name, score=score, **more)
 
 
 def ranked(significant: Sequence[str], *, predicts: str = "next token", scores: str = "abc", **more: object) -> Ranking:
@@ -199,12 +202,12 @@ def ranked(significant: Sequence[str], *, predicts: str = "next token", scores: 
 def test_headline_and_verdict_follow_from_the_pairs() -> None:
     tied = ranked(["ac", "bc"])
     assert headline(tied) == "a has the best score, not significantly better than b: 2.000 bits per byte."
-    assert "25% of its size" in verdict(tied)
-    assert "c is 1.000 behind a: a significant difference." in verdict(tied)
+    assert "25% of its size" in conclusion(tied)
+    assert "c is 1.000 behind a: a significant difference." in conclusion(tied)
     assert tied.letters == {"a": "a", "b": "a", "c": "b"}
     clear = ranked(["ab", "ac"])
     assert headline(clear) == "a predicts the test text best: 2.000 bits per byte."
-    assert "b is 0.010 behind a: a significant difference (paired test; the intervals overlap)." in verdict(clear)
+    assert "b is 0.010 behind a: a significant difference (paired test; the intervals overlap)." in conclusion(clear)
     assert clear.letters == {"a": "a", "b": "b", "c": "b"}
     assert LEVEL == 0.05, "the page speaks of 95%"
 
@@ -213,12 +216,12 @@ def test_a_difference_that_was_not_found_is_never_told() -> None:
     """Only b and c differ: neither may be said to be behind a, nor a group of all three to be equal."""
     only_last = ranked(["bc"])
     assert headline(only_last) == "a has the best score, not significantly better than b and c: 2.000 bits per byte."
-    assert "significant" not in verdict(only_last)
+    assert "significant" not in conclusion(only_last)
     assert only_last.letters == {"a": "ab", "b": "a", "c": "b"}
     assert only_last.ties == [["a", "b"], ["a", "c"]]
     skipping = ranked(["ab"])  # c is further behind a than b is, but varies more
     assert headline(skipping) == "a has the best score, not significantly better than c: 2.000 bits per byte."
-    assert "b is 0.010 behind a: a significant difference" in verdict(skipping)
+    assert "b is 0.010 behind a: a significant difference" in conclusion(skipping)
     assert skipping.letters == {"a": "a", "b": "b", "c": "ab"}
 
 
@@ -244,7 +247,7 @@ def test_without_a_test_nothing_is_called_significant_or_tied() -> None:
     )
     assert (few.letters, few.ties, describe_groups(few)) == ({}, [], [])
     assert headline(few) == "a predicts the test text best: 2.000 bits per byte."
-    assert verdict(few).endswith("The test text has too few parts to test whether the models differ.")
+    assert conclusion(few).endswith("The test text has too few parts to test whether the models differ.")
 
 
 def test_whether_differences_were_tested_depends_on_the_number_of_units() -> None:
@@ -255,21 +258,21 @@ def test_whether_differences_were_tested_depends_on_the_number_of_units() -> Non
     )
     assert same.letters == {"a": "a", "b": "a", "c": "a"}
     assert headline(same).startswith("a has the best score, not significantly better than b and c:")
-    assert "too few parts" not in verdict(same)
+    assert "too few parts" not in conclusion(same)
     signs = ranked(["ab", "ac", "bc"])
     signs = signs._replace(differences=[each._replace(low=None, high=None) for each in signs.differences])
     assert signs.letters == {"a": "a", "b": "b", "c": "c"}
     assert headline(signs) == "a predicts the test text best: 2.000 bits per byte."
-    assert "a significant difference" in verdict(signs)
+    assert "a significant difference" in conclusion(signs)
     assert describe_groups(signs)[0].startswith("Every difference in this ranking is")
 
 
 def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
-    masked = ranked(["ab", "ac", "bc"], predicts="blanks", masked_accuracy=0.314)
+    masked = ranked(["ab", "ac", "bc"], predicts="masks", measured={"masked_accuracy": 0.314})
     assert headline(masked) == "a predicts masked tokens best: 2.000 bits per byte of pseudo-log-likelihood."
-    assert "31% of the masked tokens correctly" in verdict(masked)
-    assert "would compress" not in verdict(masked)
-    tied = ranked(["ac", "bc"], predicts="blanks", masked_accuracy=0.1)
+    assert "31% of the masked tokens correctly" in conclusion(masked)
+    assert "would compress" not in conclusion(masked)
+    tied = ranked(["ac", "bc"], predicts="masks", measured={"masked_accuracy": 0.1})
     assert headline(tied) == (
         "a has the best score in predicting masked tokens, not significantly better than b: 2.000 bits per byte of "
         "pseudo-log-likelihood."
@@ -279,8 +282,7 @@ def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
         "alone, it is not best"
     )
     assert (
-        headline(Ranking(TRACKS["blanks"], [], [], [], Units("documents", 0)))
-        == "No model could be trained and scored."
+        headline(Ranking(TRACKS["masks"], [], [], [], Units("documents", 0))) == "No model could be trained and scored."
     )
 
 
@@ -351,9 +353,9 @@ def test_a_guess_goes_on_as_the_last_two_doublings_did() -> None:
 
 
 def test_a_shared_cpu_is_noticed() -> None:
-    def entry(name: str, cores: float, **more: float) -> dict[str, object]:
+    def entry(name: str, cores: float, **more: float) -> Entry:
         training = {"cpu_seconds": 10 * cores, "wall_seconds": 10.0, **more}
-        return {"name": name, "kind": "gpt2", "training": training}
+        return Entry(name=name, kind="gpt2", training=training)
 
     assert shared_cpu([entry("a", 1.9), entry("b", 1.81)], cores=2) == []
     (warning,) = shared_cpu([entry("a", 1.9), entry("b", 1.79)], cores=2)
@@ -361,7 +363,7 @@ def test_a_shared_cpu_is_noticed() -> None:
     (warning,) = shared_cpu([entry(name, 0.1 * number) for number, name in enumerate("abcdef", start=1)], cores=1)
     assert "a 0.10, b 0.20, c 0.30, d 0.40 and 2 more" in warning
     assert shared_cpu([entry("a", 0.2, gpu_seconds=10.0)], cores=8) == [], "a GPU does the work"
-    assert shared_cpu([{**entry("a", 0.2), "added": "trained elsewhere"}], cores=2) == []
+    assert shared_cpu([replace(entry("a", 0.2), added="trained elsewhere")], cores=2) == []
 
 
 def test_the_warning_of_a_shared_cpu_stands_beside_the_ranking(done: Published) -> None:
@@ -378,15 +380,13 @@ def test_the_warning_of_a_shared_cpu_stands_beside_the_ranking(done: Published) 
 
 
 def test_who_took_more_than_the_budget_is_named() -> None:
-    spent = [
-        {"name": name, "kind": "gpt2", "training": {"tokens": tokens}} for name, tokens in (("a", 101), ("b", 110))
-    ]
+    spent = [Entry(name=name, kind="gpt2", training={"tokens": tokens}) for name, tokens in (("a", 101), ("b", 110))]
     (note,) = overspent(spent, "100tokens")
     assert "b took 110 tokens, 10% over the budget" in note
 
 
 def test_who_took_much_less_than_the_budget_is_named() -> None:
-    spent = [{"name": name, "training": {"tokens": n, "flops": 9.0}} for name, n in (("a", 60), ("b", 97))]
+    spent = [Entry(name=name, training={"tokens": n, "flops": 9.0}) for name, n in (("a", 60), ("b", 97))]
     (note,) = unspent(spent, "100tokens")
     assert "Used of it: a 60%." in note
     assert unspent(spent[1:], "100tokens") == []
@@ -433,4 +433,4 @@ def test_the_page_says_what_validation_took(done: Published) -> None:
 
 
 def test_a_lossy_score_promises_no_compression() -> None:
-    assert "would compress" not in verdict(ranked(["ab"], lossy=True))
+    assert "would compress" not in conclusion(ranked(["ab"], lossy=True))

@@ -303,7 +303,7 @@ def test_comparison_score_and_report_print_the_same_number(
     monkeypatch.setattr(held_out, "PART_TOKENS", tokens)
     folder = tmp_path / "one"
     board = run_comparison(small(book, models="gpt2,bert"), folder).board
-    expected = {"gpt2": board["entries"][0]["bits_per_byte"], "bert": board["blanks"][0]["pseudo_bits_per_byte"]}
+    expected = {"gpt2": board["entries"][0]["bits_per_byte"], "bert": board["masked"][0]["pseudo_bits_per_byte"]}
     for name, value in expected.items():
         scored = CliRunner().invoke(app, ["score", str(folder / name), "--held-out", "--json"])
         assert json.loads(scored.stdout)["bits_per_byte"] == pytest.approx(value, rel=1e-6)

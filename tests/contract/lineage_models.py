@@ -40,6 +40,10 @@ SMALL: dict[str, Any] = {
     "picture_heads": 2,
     "joint_width": 16,
     "joint_heads": 2,
+    "states": 3,
+    "actions": 2,
+    "discrete": True,
+    "longest": 50,
 }
 NETWORKS = [name for name in systems_that_read("text") if name != "ngram"]
 PREDICT_NEXT = [name for name, system in LINEAGE.items() if "next token" in system.does]

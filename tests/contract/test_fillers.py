@@ -23,7 +23,7 @@ VOCABULARY = 23
 MASK = VOCABULARY - 1
 WINDOW = 24
 SMALL: dict[str, Any] = {"width": 16, "heads": 2, "layers": 2, "window": WINDOW, "dropout": 0.0, "embedding_width": 8}
-SYSTEMS = [name for name, system in LINEAGE.items() if system.does[0] == "blanks"]
+SYSTEMS = [name for name, system in LINEAGE.items() if system.does[0] == "masks"]
 
 
 @pytest.fixture(params=SYSTEMS)

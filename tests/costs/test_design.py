@@ -121,7 +121,7 @@ def test_what_pre_training_needs_is_all_there_is(name: str) -> None:
     with torch.device("meta"):
         model = create(name, {"vocabulary": 60}, size="tiny")
     assert design.parameters.total + design.pretraining_only == sum(weight.numel() for weight in model.parameters())
-    assert (design.pretraining_only > 0) == (LINEAGE[name].does[0] == "blanks")
+    assert (design.pretraining_only > 0) == (LINEAGE[name].does[0] == "masks")
     assert design.parameters.embedding == count_parameters(model).embedding, "heads share their tables"
     assert design.size in LINEAGE[name].sizes
 

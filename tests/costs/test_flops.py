@@ -26,9 +26,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lmlab.costs.benchmark import synthetic_task
 from lmlab.costs.design import describe
+from lmlab.data.corpora.episodes import fit_processor, make_split
 from lmlab.data.loaders.examples import ExampleLoader
+from lmlab.data.readers.cart_pole import make_episodes
 from lmlab.data.readers.examples import Example
 from lmlab.models import LINEAGE, create, load_class, systems_that_read
+from lmlab.objectives.actions import Actions
 from lmlab.objectives.objective import Batch, weighted_mean
 from lmlab.tasks.flops import batch_flops
 from lmlab.tasks.frozen_vectors import hash_weights, vectors_flops, with_vectors
@@ -269,3 +272,14 @@ def test_the_tagger_pays_for_its_characters(characters: str) -> None:
 
 def without(batch: Batch) -> dict[str, Any]:
     return {name: each for name, each in batch.inputs.items() if name != "spellings"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"returns": False}])
+def test_actions_of_episodes(settings: dict[str, Any]) -> None:
+    sizes = {"states": 4, "actions": 2, "discrete": True, "longest": 500, "width": 32, "layers": 2, "dropout": 0.0}
+    model, objective = create("decision-transformer", {**sizes, **settings}), Actions()
+    episodes = list(make_episodes(6))
+    data = make_split(episodes, fit_processor(episodes))
+    batch = objective.batch(objective.loader(data, batch=4, window=20, seed=0, streams=False).batch(0))
+    counted, _ = count_step(Learner(model, objective), batch)
+    assert objective.batch_flops(model, batch) == pytest.approx(counted, rel=0.02)

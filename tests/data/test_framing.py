@@ -54,7 +54,7 @@ def test_the_rows_are_those_of_the_frame(
         places = found.position_of(special)
         assert found.tokens[np.arange(len(sizes)), places].tolist() == [SPECIALS[special]] * len(sizes)
         sizes_of = ({letter: int(lengths[letter][i]) for letter in letters} for i in range(len(sizes)))
-        assert places.tolist() == [frame.place_of(special, "tokens", each) for each in sizes_of]
+        assert places.tolist() == [frame.position_of(special, "tokens", each) for each in sizes_of]
 
 
 def test_a_fixed_width_and_what_is_missing() -> None:
@@ -66,6 +66,6 @@ def test_a_fixed_width_and_what_is_missing() -> None:
     rows = frame_rows(whole, "tokens", part, width=6)
     assert rows.tokens.tolist() == [[1, 5, 6, 2, 0, 0], [1, 7, 2, 0, 0, 0]]
     assert rows.begin_of("a").tolist() == [1, 1]
-    for place_of in (lambda: rows.position_of("mask"), lambda: whole.place_of("mask", "tokens", {"a": 3})):
+    for position_of in (lambda: rows.position_of("mask"), lambda: whole.position_of("mask", "tokens", {"a": 3})):
         with pytest.raises(ValueError, match="no mask in"):
-            place_of()
+            position_of()

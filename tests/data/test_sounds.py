@@ -6,7 +6,6 @@ import io
 import json
 import struct
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +75,7 @@ def test_flac_by_the_extra() -> None:
         (encode_wav(TONE, 8000)[:36], "no data chunk"),
         (b"RIFF\0\0\0\0WAVEfmt \x04\0\0\0abcd", "format chunk has 4 bytes"),
         (b"RIFF\0\0\0\0WAVEdata\x04\0\0\0abcd", "comes before its format"),
-        (b"hello, this is text", "is no recording|plain WAV"),
+        (b"hello, this is text", "is no recording|is not a WAV"),
     ],
 )
 def test_bad_files_in_one_line(content: bytes, message: str) -> None:
@@ -90,9 +89,33 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    for content in (b"fLaC....", wav(b"\0" * 64, code=85)):
-        with pytest.raises(ValueError, match=r"pip install 'lmlab\[audio\]'"):
+    named = {
+        "mu-law samples": wav(b"\0" * 64, code=7, bits=8),
+        "MP3": wav(b"\0" * 64, code=85),
+        "99": wav(b"", code=99),
+    }
+    for message, content in {"not a WAV file": b"fLaC....", **named}.items():
+        with pytest.raises(ValueError, match=rf"{message}.*pip install 'lmlab\[audio\]'"):
             decode_sound(content, name="a")
+
+
+def test_mu_law_by_the_extra() -> None:
+    soundfile = pytest.importorskip("soundfile")
+    file = io.BytesIO()
+    soundfile.write(file, TONE, 8000, format="WAV", subtype="ULAW")
+    np.testing.assert_allclose(decode_sound(file.getvalue(), name="a.wav").samples, TONE, atol=0.02)
+
+
+def check_content(content: bytes) -> None:
+    """A file is a finite recording, or an error of one line that names it."""
+    message, samples = "", np.zeros(0, np.float32)
+    try:
+        samples = decode_sound(content, name="the file").samples
+    except ValueError as error:
+        message = str(error)
+    assert np.isfinite(samples).all()
+    assert len(samples) > 0 or message.startswith("the file ")
+    assert "\n" not in message
 
 
 @settings(max_examples=150, deadline=None)
@@ -100,8 +123,35 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_damaged_wav_files_are_errors_or_sounds(more: bytes, place: int, value: int) -> None:
     content = bytearray(encode_wav(TONE[:50], 8000) + more)
     content[place] = value
-    with suppress(ValueError):
-        assert np.isfinite(decode_sound(bytes(content), name="a").samples).all()
+    check_content(bytes(content))
+
+
+NUMBERS = st.one_of(st.integers(0, 70), st.sampled_from([2**15, 2**16 - 1]))
+SIZES = st.one_of(st.integers(0, 50), st.sampled_from([2**31, 2**32 - 2, 2**32 - 1]))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([b"fmt ", b"data", b"LIST", b"fact"]), SIZES, st.binary(max_size=40)), max_size=4
+    ),
+    st.tuples(st.sampled_from([1, 3, 7, 0xFFFE]), NUMBERS, st.sampled_from([0, 1, 8000, 2**32 - 1]), NUMBERS, NUMBERS),
+    st.binary(max_size=64),
+)
+def test_invented_wav_files_are_errors_or_sounds(
+    chunks: list[tuple[bytes, int, bytes]], form: tuple[int, int, int, int, int], data: bytes
+) -> None:
+    code, channels, rate, block, bits = form
+    parts = [name + struct.pack("<I", size) + content for name, size, content in chunks]
+    parts.append(b"fmt " + struct.pack("<IHHIIHH", 16, code, channels, rate, 0, block, bits))
+    parts.append(b"data" + struct.pack("<I", len(data)) + data)
+    check_content(b"RIFF\0\0\0\0WAVE" + b"".join(parts))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=200))
+def test_random_bytes_are_errors_or_sounds(content: bytes) -> None:
+    check_content(content)
 
 
 @pytest.mark.parametrize("rate", [8000, 11025, 22050, 44100, 44101, 48000])

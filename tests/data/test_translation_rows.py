@@ -58,7 +58,7 @@ def test_blanks_are_made_on_both_sides(corpus: Corpus) -> None:
     objective = create_objective({"kind": "masked"}, tokenizer, encoder_frame(tokenizer))
     loader = objective.loader(corpus.train, batch=8, window=80, seed=0, streams=False)
     batch = objective.batch(loader.batch(0), np.random.default_rng(0))
-    sides = batch.inputs["segments"].gather(1, batch.labels["places"])[batch.labels["targets"] >= 0]
+    sides = batch.inputs["segments"].gather(1, batch.labels["positions"])[batch.labels["targets"] >= 0]
     assert set(sides.tolist()) == {0, 1}
     with pytest.raises(ValueError, match=r"objective\.pairs=none"):
         create_objective({"kind": "masked", "pairs": "next-sentence"}, tokenizer, encoder_frame(tokenizer)).loader(

@@ -67,12 +67,12 @@ def test_the_distribution_of_each_blank_is_that_of_transformers(tokenizer: Token
     with torch.no_grad():
         expected = reference(torch.tensor([ids])).logits[0, places].softmax(-1)
     filled = lm.fill(text, top=tokenizer.vocabulary)
-    for candidates, probabilities in zip(filled.blanks, expected, strict=True):
+    for candidates, probabilities in zip(filled.candidates, expected, strict=True):
         best = probabilities.topk(len(probabilities))
         assert [p for _, p in candidates] == pytest.approx(best.values.tolist(), abs=1e-5)
         shown = {tokenizer.show(token): p for token, p in enumerate(probabilities.tolist())}
         assert {token: p for token, p in candidates} == pytest.approx(shown, abs=1e-5)  # noqa: C416
-    assert sum(p for _, p in filled.blanks[0]) == pytest.approx(1)
+    assert sum(p for _, p in filled.candidates[0]) == pytest.approx(1)
 
 
 def chain(lm: LanguageModel, tokens: list[int], places: list[int], filling: tuple[int, ...], order: str) -> float:
@@ -131,7 +131,7 @@ def test_one_blank_is_the_same_jointly(small: LanguageModel) -> None:
     rounding = of_blocks(2, width=12, growth=8)
     alone, joint = small.fill("ab[MASK]d"), small.fill("ab[MASK]d", jointly=True)
     assert [each.tokens for each in alone.fillings] == [each.tokens for each in joint.fillings]
-    for filling, candidate in zip(alone.fillings, alone.blanks[0], strict=True):
+    for filling, candidate in zip(alone.fillings, alone.candidates[0], strict=True):
         assert filling.tokens == (candidate.token,)
         assert filling.independent == pytest.approx(candidate.probability, rel=rounding)
         assert filling.joint == pytest.approx(candidate.probability, rel=rounding)
@@ -189,7 +189,7 @@ def test_electra_fills_with_its_generator(tokenizer: Tokenizer) -> None:
     found, alone = lm.fill("the [MASK] sat"), LanguageModel(model=generator, tokenizer=tokenizer).fill("the [MASK] sat")
     assert found.by_generator
     assert not alone.by_generator
-    assert found.blanks == alone.blanks
+    assert found.candidates == alone.candidates
 
 
 # The text

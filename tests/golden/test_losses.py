@@ -41,7 +41,21 @@ in single precision whatever the model does (translators, sentence pairs, replac
 SINGLE = Golden(Path(__file__).with_name("losses_fp32.json"), torch.float32, 10, 8, 1e-5)
 """Between instruction sets and numbers of threads 3e-7 was seen at most."""
 WRITE = os.environ.get("LMLAB_WRITE_GOLDEN") == "1"
-NOT_METRICS = {"step", "tokens", "pairs", "flops", "cost", "rate", "gradient", "best", "parameters", "bits_per_byte"}
+NOT_METRICS = {
+    "step",
+    "tokens",
+    "frames",
+    "pairs",
+    "actions",
+    "images",
+    "flops",
+    "cost",
+    "rate",
+    "gradient",
+    "best",
+    "parameters",
+    "bits_per_byte",
+}
 
 SMALL: dict[str, Any] = {
     "width": 16,
@@ -84,12 +98,18 @@ PICTURES: dict[str, dict[str, Any]] = {
     "clip": {"model": {"kind": "clip"}, "data": "captions"},
     "visualbert": {"model": {"kind": "visualbert"}, "data": "captions"},
     "vilbert": {"model": {"kind": "vilbert"}, "data": "captions"},
+    "decision-transformer": {"model": {"kind": "decision-transformer"}, "data": "episodes"},
     "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
+    "captioner": {"model": {"kind": "captioner", "convolutions": [8, 16]}, "data": "captions"},
+}
+SPEECH: dict[str, dict[str, Any]] = {
+    "whisper": {"model": {"kind": "whisper"}, "data": "speech", "objective": {"masks": 0}},
 }
 CASES: dict[str, dict[str, Any]] = {
     **{name: {"model": {"kind": name}} for name in systems_that_read("text")},
     **VARIANTS,
     **PICTURES,
+    **SPEECH,
 }
 
 
@@ -118,6 +138,10 @@ def learn(case: dict[str, Any], files: dict[str, str], path: Path, *, steps: int
     elif case.get("data") == "captions":
         pytest.importorskip("PIL.Image")
         data = {"captions": files["captions"]}
+    elif case.get("data") == "speech":
+        data = {"speech": "builtin:tones", "mels": 8}
+    elif case.get("data") == "episodes":
+        data = {"episodes": "builtin:cart-pole"}
     elif kind in SEVERAL_LANGUAGES:
         data["text"] = [f"{language}={files[language]}" for language in ("en", "de")]
     recipe = make_recipe(

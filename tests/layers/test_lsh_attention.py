@@ -13,12 +13,12 @@ from lmlab.layers.attention import attend
 from lmlab.layers.kernels.sorted_attention import attend_sorted
 from lmlab.layers.lsh_attention import (
     attend_chunks,
+    bucket_mask,
     choose_factors,
-    found,
     hash_vectors,
     normalise,
     or_itself,
-    places_in_buckets,
+    positions_in_buckets,
     rotations_of,
 )
 from tolerances import rounding
@@ -62,7 +62,7 @@ def draw(length: int, *, rounds: int, factors: list[int], seed: int = 0, **kind:
     rotations = torch.randn(3, 8, rounds, sum(factors) // 2, dtype=torch.double)
     buckets = hash_vectors(q, rotations, factors)
     counts = torch.zeros(2, 3, rounds, math.prod(factors), dtype=torch.long)
-    places, _ = places_in_buckets(buckets, counts=counts, stride=10_000)
+    places, _ = positions_in_buckets(buckets, counts=counts, stride=10_000)
     return q, v, buckets, places
 
 
@@ -70,7 +70,7 @@ def draw(length: int, *, rounds: int, factors: list[int], seed: int = 0, **kind:
 def test_attention_follows_the_equations(length: int, rounds: int, factors: list[int]) -> None:
     q, v, buckets, places = draw(length, rounds=rounds, factors=factors)
     k = normalise(q)
-    readable = attend(q, k, v, mask=or_itself(found(places, places, reach=4), 0))
+    readable = attend(q, k, v, mask=or_itself(bucket_mask(places, places, reach=4), 0))
     quick = sort(q, v, places, reach=4, bound=10**6)
     tolerance = rounding(terms=length * rounds, depth=3, dtype=torch.double)
     for row in range(2):
@@ -90,7 +90,7 @@ def test_the_fast_twin_has_the_same_gradients(length: int) -> None:
         if quick:
             z = sort(a, b, places, reach=8, bound=10**10)
         else:
-            z = attend(a, k, b, mask=or_itself(found(places, places, reach=8), 0))
+            z = attend(a, k, b, mask=or_itself(bucket_mask(places, places, reach=8), 0))
         (z * z.detach().cos()).sum().backward()
         found_by.append(z.detach())
         gradients.append((a.grad, b.grad))
@@ -117,10 +117,10 @@ def test_half_precision_loses_no_more_than_its_inputs_do() -> None:
 
 def test_a_far_pair_is_not_found_and_a_token_that_finds_nobody_gives_its_own_value() -> None:
     buckets = torch.tensor([[[[0, 1, 0, 0, 0]]]])
-    places, counts = places_in_buckets(buckets, counts=torch.zeros(1, 1, 1, 2, dtype=torch.long), stride=100)
+    places, counts = positions_in_buckets(buckets, counts=torch.zeros(1, 1, 1, 2, dtype=torch.long), stride=100)
     assert places.flatten().tolist() == [0, 100, 1, 2, 3]
     assert counts.flatten().tolist() == [4, 1]
-    seen = found(places, places, reach=2)[0, 0]
+    seen = bucket_mask(places, places, reach=2)[0, 0]
     assert [row.nonzero().flatten().tolist() for row in seen] == [[], [], [0], [0, 2], [2, 3]]
     v = torch.randn(1, 1, 5, 4)
     q = torch.randn(1, 1, 5, 4)
@@ -132,10 +132,10 @@ def test_places_token_by_token_are_those_at_once() -> None:
     torch.manual_seed(1)
     buckets = torch.randint(6, (2, 3, 2, 30))
     nobody = torch.zeros(2, 3, 2, 6, dtype=torch.long)
-    at_once, after = places_in_buckets(buckets, counts=nobody, stride=50)
+    at_once, after = positions_in_buckets(buckets, counts=nobody, stride=50)
     counts, parts = nobody, []
     for size, start in ((1, 0), (7, 1), (1, 8), (21, 9)):
-        places, counts = places_in_buckets(buckets[..., start : start + size], counts=counts, stride=50)
+        places, counts = positions_in_buckets(buckets[..., start : start + size], counts=counts, stride=50)
         parts.append(places)
     assert torch.equal(torch.cat(parts, -1), at_once)
     assert torch.equal(counts, after)

@@ -23,7 +23,7 @@ def test_packed_by_hand() -> None:
     assert texts.pack(tokens).tolist() == [4, 5, 6, 7, 1, 2, 3]
     assert texts.groups == [(2, 2), (1, 3)]
     table = torch.arange(4.0)[:, None] * 10
-    assert texts.place(table)[:, 0].tolist() == [0, 10, 0, 10, 0, 10, 20]
+    assert texts.position_vectors(table)[:, 0].tolist() == [0, 10, 0, 10, 0, 10, 20]
     assert texts.unpack(texts.pack(tokens)[:, None].float())[..., 0].tolist() == tokens.tolist()
     shapes: list[tuple[int, ...]] = []
 

@@ -85,7 +85,7 @@ def test_parts_agree_with_transformers(number: int) -> None:
             weights["output.softmax.bias"] = theirs["generator_lm_head.bias"]
         else:
             head = "discriminator_predictions"
-            weights |= renamed(theirs, {"detector": f"{head}.dense", "verdict": f"{head}.dense_prediction"})
+            weights |= renamed(theirs, {"detector": f"{head}.dense", "detector_output": f"{head}.dense_prediction"})
         model = make(**shape, embedding_width=embedding_width, generator=1.0, parts=part).eval()
         model.load_state_dict({f"{part}.{name}": weight for name, weight in weights.items()})
         for given, mask in ((None, None), (lengths, real)):
@@ -209,7 +209,7 @@ def test_a_discriminator_begins_as_the_generator_of_a_run_that_has_no_other() ->
     for name, tensor in learnt.generator.state_dict().items():
         if name.startswith(("blocks.", "embedding.", "positions.")):
             assert adapted[f"discriminator.{name}"].equal(tensor), name
-    drawn = [name for name in adapted if name.startswith(("generator.blocks.", "discriminator.verdict."))]
+    drawn = [name for name in adapted if name.startswith(("generator.blocks.", "discriminator.detector_output."))]
     assert drawn
     assert all(adapted[name].equal(fresh[name]) for name in drawn), "a generator of another size is drawn anew"
     assert both.adapt(dict(fresh), fresh) == fresh, "a run with both parts passes on both"

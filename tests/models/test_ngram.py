@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from lmlab.estimation.counting import count_ngrams, look_up, sort_with_places
+from lmlab.estimation.counting import count_ngrams, look_up, sort_with_positions
 from lmlab.estimation.smoothing import discounts, held_out_weights
 from lmlab.models import create
 from lmlab.models.abilities import PredictsNext
@@ -346,7 +346,7 @@ def test_sorting_and_look_up_agree_with_numpy() -> None:
     random = np.random.default_rng(0)
     for bound in (50, 2**40, 2**62):
         values = random.integers(0, bound, 1000)
-        keys, places = sort_with_places(values, bound=bound)
+        keys, places = sort_with_positions(values, bound=bound)
         np.testing.assert_array_equal(places, np.argsort(values, kind="stable"))
         np.testing.assert_array_equal(keys, values[places])
         table = np.unique(values[:500])

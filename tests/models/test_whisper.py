@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lmlab.config import build
+from lmlab.costs.design import describe
 from lmlab.models import LINEAGE, outline
 from lmlab.models.abilities import Transcribes, WritesTarget
 from lmlab.models.whisper import Whisper, WhisperConfig
@@ -119,6 +120,13 @@ def test_published_sizes(size: str, parameters: int) -> None:
     model = outline("whisper", {**LINEAGE["whisper"].sizes[size], "vocabulary": vocabulary})
     counted = sum(parameter.numel() for parameter in model.parameters()) + model.encoder.positions.numel()
     assert counted == parameters
+
+
+@pytest.mark.parametrize("size", ["tiny", "base", "small", "medium", "large", "large-v3-turbo"])
+def test_cost_knows_the_published_sizes(size: str) -> None:
+    design = describe("whisper", size=size)
+    assert design.published is not None
+    assert design.parameters.total == pytest.approx(design.published.parameters, rel=0.05)
 
 
 def test_it_computes_what_transformers_computes() -> None:

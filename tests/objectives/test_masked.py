@@ -17,8 +17,7 @@ from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.rows import LengthSchedule, Rows, TextRows
 from lmlab.models.bert import Bert, BertConfig
 from lmlab.objectives import create_objective
-from lmlab.objectives.masked import Masked, MaskedConfig
-from lmlab.objectives.masking import draw_numbers, number_units
+from lmlab.objectives.masked import Masked, MaskedConfig, draw_numbers, number_units
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.tokenizers import Tokenizer, train
 from lmlab.tokenizers.pieces import describe_pieces
@@ -88,7 +87,7 @@ def test_exactly_so_many_tokens_of_each_row_are_chosen(
     pieces_of: Tokenizer, data: TextSplit, unit: str, pairs: str, share: float, window: int, count: int
 ) -> None:
     for raw, batch in rows_and_batches(pieces_of, data, 3, unit=unit, pairs=pairs, share=share, window=window):
-        tokens, places = batch.inputs["tokens"], batch.labels["places"]
+        tokens, places = batch.inputs["tokens"], batch.labels["positions"]
         assert raw.tokens.shape == tuple(tokens.shape) == (16, window)
         assert places is not None
         assert batch.labels["targets"].shape == places.shape == (16, count)
@@ -113,8 +112,8 @@ def test_shares_of_the_three_fates(
 ) -> None:
     counts, ordinary, total = np.zeros(3), [], 0
     for _, batch in rows_and_batches(pieces_of, data, 150, unit=unit, mask_share=mask, random_share=random, batch=32):
-        assert batch.labels["places"] is not None
-        found = batch.inputs["tokens"].gather(1, batch.labels["places"])
+        assert batch.labels["positions"] is not None
+        found = batch.inputs["tokens"].gather(1, batch.labels["positions"])
         masked, kept = found == pieces_of.special("mask"), found == batch.labels["targets"]
         counts += [masked.sum(), (~masked & ~kept).sum(), kept.sum()]
         ordinary += found[~masked & ~kept].tolist()
@@ -133,8 +132,8 @@ def test_shares_of_the_three_fates(
 def test_every_place_of_a_row_is_chosen_as_often(pieces_of: Tokenizer, data: TextSplit) -> None:
     counts = np.zeros(64)
     for _, batch in rows_and_batches(pieces_of, data, 100, batch=32):
-        assert batch.labels["places"] is not None
-        counts += np.bincount(batch.labels["places"].flatten(), minlength=64)
+        assert batch.labels["positions"] is not None
+        counts += np.bincount(batch.labels["positions"].flatten(), minlength=64)
     assert counts[0] == counts[-1] == 0
     expected = 100 * 32 * 10 / 62
     assert (abs(counts[1:-1] - expected) < 6 * expected**0.5).all()
@@ -146,8 +145,8 @@ def test_whole_words_are_whole_but_for_one(spec: str) -> None:
     objective = masked(tokenizer, unit="word")
     several = 0
     for raw, batch in rows_and_batches(tokenizer, split_of(tokenizer, TEXTS), 20, unit="word", window=96):
-        assert batch.labels["places"] is not None
-        chosen = torch.zeros(raw.tokens.shape, dtype=torch.bool).scatter(1, batch.labels["places"], True).numpy()
+        assert batch.labels["positions"] is not None
+        chosen = torch.zeros(raw.tokens.shape, dtype=torch.bool).scatter(1, batch.labels["positions"], True).numpy()
         for row, mine in zip(raw.tokens, chosen, strict=True):
             words = np.cumsum(objective.pieces.begins_word(row))
             shares = [mine[words == word].mean() for word in np.unique(words)]
@@ -186,9 +185,9 @@ def test_spans_are_whole_words_and_whole_but_for_one(pieces_of: Tokenizer, data:
         batch = objective.batch(raw, np.random.default_rng(step))
         draws = draw_numbers(raw, np.random.default_rng(step), dynamic=True)
         numbers = number_units(raw.tokens, draws.length, objective.pieces, "span")
-        assert batch.labels["places"] is not None
+        assert batch.labels["positions"] is not None
         for row in range(16):
-            chosen = np.bincount(numbers[row, batch.labels["places"][row]], minlength=numbers[row, -1] + 1)
+            chosen = np.bincount(numbers[row, batch.labels["positions"][row]], minlength=numbers[row, -1] + 1)
             sizes = np.bincount(numbers[row])
             assert ((chosen > 0) & (chosen < sizes)).sum() <= 1, "only the last span may be cut"
             long += ((chosen == sizes) & (sizes > 4)).sum()
@@ -210,8 +209,8 @@ def test_static_blanks_are_those_of_the_row_and_dynamic_ones_are_new(
         for epoch in range(2):
             raw = loader.batch(epoch)
             batch = objective.batch(raw, np.random.default_rng([5, epoch]))
-            assert batch.labels["places"] is not None
-            columns = (raw.tokens.tolist(), batch.inputs["tokens"].tolist(), batch.labels["places"].tolist())
+            assert batch.labels["positions"] is not None
+            columns = (raw.tokens.tolist(), batch.inputs["tokens"].tolist(), batch.labels["positions"].tolist())
             found.append({tuple(row): (tokens, places) for row, tokens, places in zip(*columns, strict=True)})
         return found
 
@@ -270,7 +269,7 @@ def test_a_row_of_special_tokens_has_no_blanks(pieces_of: Tokenizer) -> None:
     assert batch.labels["targets"][1].ne(IGNORE).sum() == 1
     model = Bert(BertConfig(vocabulary=pieces_of.vocabulary, width=16, heads=2, layers=1, window=20))
     loss = loss_of(objective, model, batch)
-    assert batch.counts == {"blanks": 1}
+    assert batch.counts == {"masked": 1}
     assert torch.isfinite(mean_of(objective, batch, loss))
 
 
@@ -368,8 +367,10 @@ def test_the_loss_is_that_of_bert_for_pre_training(
         with torch.no_grad():
             loss = loss_of(objective, model, batch)
             labels = torch.full_like(batch.inputs["tokens"], IGNORE)
-            assert batch.labels["places"] is not None
-            for row, (places, targets) in enumerate(zip(batch.labels["places"], batch.labels["targets"], strict=True)):
+            assert batch.labels["positions"] is not None
+            for row, (places, targets) in enumerate(
+                zip(batch.labels["positions"], batch.labels["targets"], strict=True)
+            ):
                 kept = targets != IGNORE
                 labels[row, places[kept]] = targets[kept]
             theirs = model.bert(
@@ -383,7 +384,7 @@ def test_the_loss_is_that_of_bert_for_pre_training(
         assert mean_of(objective, batch, loss).item() == pytest.approx(theirs.loss.item(), rel=1e-5)
         right = (theirs.prediction_logits.argmax(-1) == labels).sum()
         assert loss.watched["accuracy"].sum() == right
-        assert loss.watched["accuracy"].numel() == (labels != IGNORE).sum() == batch.counts["blanks"]
+        assert loss.watched["accuracy"].numel() == (labels != IGNORE).sum() == batch.counts["masked"]
         assert (
             loss.watched["pair_accuracy"].sum()
             == (theirs.seq_relationship_logits.argmax(-1) == batch.labels["pair"]).sum()
@@ -404,7 +405,9 @@ def test_loss_and_gradient_of_our_bert_by_hand(pieces_of: Tokenizer, data: TextS
 
     model.zero_grad()
     hidden = model(**batch.inputs).hidden
-    labels = torch.full_like(batch.inputs["tokens"], IGNORE).scatter(1, batch.labels["places"], batch.labels["targets"])
+    labels = torch.full_like(batch.inputs["tokens"], IGNORE).scatter(
+        1, batch.labels["positions"], batch.labels["targets"]
+    )
     by_hand = F.cross_entropy(model.output.logits(hidden).flatten(0, 1), labels.flatten(), ignore_index=IGNORE)
     if pairs != "none":
         by_hand = by_hand + F.cross_entropy(model.pair(model.pool(hidden)), batch.labels["pair"])
@@ -414,7 +417,7 @@ def test_loss_and_gradient_of_our_bert_by_hand(pieces_of: Tokenizer, data: TextS
         if parameter.grad is not None:
             assert torch.allclose(ours[name], parameter.grad, atol=1e-6), name
     assert "accuracy" not in loss.watched, "the scores are computed once in training"
-    assert batch.counts["blanks"] == batch.labels["targets"].numel()
+    assert batch.counts["masked"] == batch.labels["targets"].numel()
 
 
 def test_flops_are_those_of_the_encoder_and_of_the_head_at_blanks(pieces_of: Tokenizer, data: TextSplit) -> None:

@@ -49,10 +49,10 @@ def test_only_rows_that_match_are_predicted() -> None:
     assert (targets[1::2] == IGNORE).all()
     assert (targets[::2] != IGNORE).any(1).all()
     assert batch.labels["match"].tolist() == [0, 1] * 6
-    rows = batch.labels["region_places"] // batch.inputs["regions"].shape[1]
+    rows = batch.labels["region_positions"] // batch.inputs["regions"].shape[1]
     assert set(rows.tolist()) == set(range(0, 12, 2)), "at least one region of each row"
-    assert batch.counts == {"blanks": int((targets != IGNORE).sum()), "match": 12, "regions": len(rows)}
-    assert objective.loss_weights == {"blanks": 1.0, "match": 1.0, "regions": 1.0}
+    assert batch.counts == {"masked": int((targets != IGNORE).sum()), "match": 12, "regions": len(rows)}
+    assert objective.loss_weights == {"masked": 1.0, "match": 1.0, "regions": 1.0}
 
 
 def test_masked_regions_are_zero_and_their_targets_are_the_vectors() -> None:
@@ -61,13 +61,13 @@ def test_masked_regions_are_zero_and_their_targets_are_the_vectors() -> None:
     batch = objective.batch(raw, np.random.default_rng(1))
     longest = batch.inputs["regions"].shape[1]
     hidden = 0
-    for place, target in zip(batch.labels["region_places"].tolist(), batch.labels["region_targets"], strict=True):
+    for place, target in zip(batch.labels["region_positions"].tolist(), batch.labels["region_targets"], strict=True):
         row, region = divmod(place, longest)
         features = raw.pictures[row].regions.features  # type: ignore[union-attr]
         torch.testing.assert_close(target, torch.from_numpy(features[region]))  # type: ignore[index]
         hidden += not batch.inputs["regions"][row, region].any()
-    assert 0.8 < hidden / len(batch.labels["region_places"]) < 0.97, "nine of ten"
-    chosen = np.bincount(batch.labels["region_places"].numpy() // longest, minlength=200)[::2]
+    assert 0.8 < hidden / len(batch.labels["region_positions"]) < 0.97, "nine of ten"
+    chosen = np.bincount(batch.labels["region_positions"].numpy() // longest, minlength=200)[::2]
     assert chosen.tolist() == [max(1, round(0.5 * (1 + row % 5))) for row in range(0, 200, 2)]
 
 
@@ -82,15 +82,15 @@ def test_the_loss_is_the_sum_of_its_terms(name: str) -> None:
     blanks = match = 0.0
     for row in range(12):
         match += F.cross_entropy(model.match(both.joint[row : row + 1]), batch.labels["match"][row : row + 1])
-        for place, target in zip(batch.labels["places"][row], batch.labels["targets"][row], strict=True):
+        for place, target in zip(batch.labels["positions"][row], batch.labels["targets"][row], strict=True):
             if target != IGNORE:
                 logits = model.output.logits(both.words[row, place])
                 blanks -= logits.log_softmax(-1)[target]
-    torch.testing.assert_close(found.sums["blanks"], torch.as_tensor(blanks), atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(found.sums["masked"], torch.as_tensor(blanks), atol=1e-3, rtol=1e-4)
     torch.testing.assert_close(found.sums["match"], torch.as_tensor(match), atol=1e-3, rtol=1e-4)
-    assert found.watched["accuracy"].shape == (batch.counts["blanks"],)
+    assert found.watched["accuracy"].shape == (batch.counts["masked"],)
     if name == "vilbert":
-        predicted = model.predict_regions(both.regions.flatten(0, 1)[batch.labels["region_places"]])
+        predicted = model.predict_regions(both.regions.flatten(0, 1)[batch.labels["region_positions"]])
         errors = (predicted - batch.labels["region_targets"]).square().mean(-1).sum()
         torch.testing.assert_close(found.sums["regions"], errors, atol=1e-3, rtol=1e-4)
 
@@ -100,7 +100,7 @@ def test_without_matching_nothing_else_is_asked() -> None:
     raw = make_raw(tokenizer)._replace(matches=np.ones(12, bool))
     batch = objective.batch(raw, np.random.default_rng(1))
     loss = objective.loss(make_model("visualbert", vocabulary=tokenizer.vocabulary, window=24), {}, batch)
-    assert set(loss.sums) == set(objective.loss_weights) == {"blanks"}
+    assert set(loss.sums) == set(objective.loss_weights) == {"masked"}
 
 
 def test_empty_texts_have_a_loss_of_zero() -> None:
@@ -109,5 +109,5 @@ def test_empty_texts_have_a_loss_of_zero() -> None:
     batch = objective.batch(raw, np.random.default_rng(1))
     model = make_model("visualbert", vocabulary=tokenizer.vocabulary, window=24).train()
     loss = objective.loss(model, {}, batch)
-    assert float(loss.sums["blanks"]) == 0
-    loss.sums["blanks"].backward()
+    assert float(loss.sums["masked"]) == 0
+    loss.sums["masked"].backward()

@@ -43,13 +43,13 @@ def rows(tokenizer: Tokenizer, count: int, window: int) -> torch.Tensor:
 def test_the_last_part_of_a_random_order_is_predicted(tokenizer: Tokenizer, predicted: int) -> None:
     task, raw = objective(tokenizer, predicted=predicted), rows(tokenizer, 40, 48)
     batch = task.batch(raw, np.random.default_rng(0))
-    order, places, targets = batch.inputs["order"], batch.labels["places"], batch.labels["targets"]
+    order, places, targets = batch.inputs["order"], batch.labels["positions"], batch.labels["targets"]
     assert torch.equal(batch.inputs["tokens"], raw[:, :-1])  # nothing is hidden or reordered
     assert places.shape == (40, 48 // predicted)
     assert torch.equal(targets, raw.gather(1, places))
     expected = torch.arange(1, 48 // predicted + 1).expand(40, -1)
     assert torch.equal(order.gather(1, places).sort(1).values, expected)
-    assert int((order > 0).sum()) == places.numel() == batch.counts["blanks"]
+    assert int((order > 0).sum()) == places.numel() == batch.counts["masked"]
     assert len({tuple(row) for row in order.gather(1, places).tolist()}) > 30  # each row has its own
     again = task.batch(raw, np.random.default_rng(0))
     assert torch.equal(again.inputs["order"], order)
@@ -61,7 +61,7 @@ def test_special_tokens_are_given_and_documents_are_segments(tokenizer: Tokenize
     raw[0, 1:] = tokenizer.boundary  # one token is left, which cannot fill two places
     batch = task.batch(raw, np.random.default_rng(1))
     assert batch.labels["targets"][0].tolist().count(IGNORE) == 1
-    assert batch.counts["blanks"] == 5
+    assert batch.counts["masked"] == 5
     assert not batch.inputs["order"][raw[:, :-1] == tokenizer.boundary].any()
     assert batch.inputs["segments"][1].tolist() == [0] * 4 + [1] * 8
     assert batch.inputs["segments"][2].tolist() == [0] * 12
@@ -97,9 +97,9 @@ def test_a_model_with_a_memory_reads_streams_and_learns(tokenizer: Tokenizer) ->
     found = loss_of(task, model, second, carried)
     filler: Any = require(model, FillsInOrder)
     with torch.no_grad():
-        hidden = filler.read_in_order(**second.inputs, at=second.labels["places"], state=carried)[0]
+        hidden = filler.read_in_order(**second.inputs, at=second.labels["positions"], state=carried)[0]
         nats = filler.nll(hidden.flatten(0, 1), second.labels["targets"].flatten()).sum()
-    torch.testing.assert_close(found.sums["blanks"], nats)
+    torch.testing.assert_close(found.sums["masked"], nats)
     fresh = mean_of(task, second, loss_of(task, model, second))
     assert abs(float(fresh.detach() - mean_of(task, second, found).detach())) > 1e-6  # the memory matters
     assert task.loader(split, batch=4, window=24, seed=0, streams=False).restarts(1)
@@ -138,7 +138,7 @@ def test_spans_of_backward_rows_are_whole_words() -> None:
     loader = task.loader(split, batch=20, window=60, seed=0, streams=True)
     batch = task.batch(loader.batch(0), np.random.default_rng(0))
     tokens, order, targets = batch.inputs["tokens"], batch.inputs["order"], batch.labels["targets"]
-    assert torch.equal(targets, tokens.gather(1, batch.labels["places"]).where(targets != IGNORE, IGNORE))
+    assert torch.equal(targets, tokens.gather(1, batch.labels["positions"]).where(targets != IGNORE, IGNORE))
     several = 0
     for row, chosen, backwards in zip(tokens.tolist(), order.tolist(), batch.inputs["backwards"].tolist(), strict=True):
         words: list[list[bool]] = []

@@ -43,7 +43,7 @@ def first_batch(
 def test_chosen_tokens_are_masked_or_left(tokenizer: Tokenizer, data: TextSplit) -> None:
     for unit, share in (("token", 1.0), ("word", 1.0), ("span", 1.0), ("token", 0.85)):
         _, raw, batch = first_batch(tokenizer, data, unit=unit, mask_share=share)
-        tokens, places = batch.inputs["tokens"], batch.labels["places"]
+        tokens, places = batch.inputs["tokens"], batch.labels["positions"]
         assert places is not None
         assert places.shape == batch.labels["targets"].shape == batch.labels["sample"].shape == (16, 10)
         seen = tokens.gather(1, places)
@@ -131,7 +131,7 @@ def test_the_loss_is_that_of_the_two_electras(tokenizer: Tokenizer, data: TextSp
     with torch.no_grad():
         loss = loss_of(objective, model, batch)
 
-        tokens, places = batch.inputs["tokens"], batch.labels["places"]
+        tokens, places = batch.inputs["tokens"], batch.labels["positions"]
         mask = attention_mask(tokens, batch.inputs.get("lengths"))
         assert places is not None
         labels = torch.full_like(tokens, IGNORE)
@@ -149,7 +149,7 @@ def test_the_loss_is_that_of_the_two_electras(tokenizer: Tokenizer, data: TextSp
         discriminator = model.discriminator(filled, attention_mask=mask, labels=replaced.long())
 
     real = torch.ones_like(replaced) if mask is None else mask.bool()
-    assert loss.sums["blanks"] / batch.counts["blanks"] == pytest.approx(generator.loss.item(), rel=1e-4)
+    assert loss.sums["masked"] / batch.counts["masked"] == pytest.approx(generator.loss.item(), rel=1e-4)
     assert batch.counts["detection"] == real.sum()
     detection = loss.sums["detection"] / batch.counts["detection"]
     assert detection.item() == pytest.approx(discriminator.loss.item(), rel=1e-4)
@@ -186,7 +186,7 @@ def test_no_gradient_of_detection_reaches_the_generator(
     assert own
     assert all(p.grad is None for p in electra.generator.blocks.parameters())
     assert all(p.grad is None for p in electra.generator.output.transform.parameters())
-    loss.sums["blanks"].backward()
+    loss.sums["masked"].backward()
     assert all(p.grad is not None for p in electra.generator.blocks.parameters())
     assert not loss.watched, "nothing is measured in training"
 
@@ -198,13 +198,13 @@ def test_the_loss_of_our_electra_by_hand(tokenizer: Tokenizer, data: TextSplit, 
         loss, again = (mean_of(objective, batch, loss_of(objective, electra.eval(), batch)) for _ in range(2))
         scores = electra.generator.output.logits(electra.generator(batch.inputs["tokens"]).hidden)
         labels = torch.full_like(batch.inputs["tokens"], IGNORE).scatter(
-            1, batch.labels["places"], batch.labels["targets"]
+            1, batch.labels["positions"], batch.labels["targets"]
         )
         masked = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=IGNORE)
-        at_places = scores.gather(1, batch.labels["places"][:, :, None].expand(-1, -1, scores.shape[-1]))
+        at_places = scores.gather(1, batch.labels["positions"][:, :, None].expand(-1, -1, scores.shape[-1]))
         drawn = sample_tokens(at_places.flatten(0, 1), batch.labels["sample"].flatten()).view(16, 10)
         original = torch.from_numpy(raw.tokens)
-        filled = original.scatter(1, batch.labels["places"], drawn)
+        filled = original.scatter(1, batch.labels["positions"], drawn)
         detection = F.binary_cross_entropy_with_logits(
             require(electra, Detects).detect(tokens=filled), (filled != original).float()
         )

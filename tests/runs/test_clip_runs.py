@@ -5,39 +5,19 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import lmlab
+from captioned import SIZES, caption_recipe, write_captions
 from killing import kill_while_saving
 from lmlab.data.readers.picture_files import find_pictures
 from lmlab.data.readers.scenes import describe, make_scene
 from lmlab.runs import run
-from lmlab.runs.recipe import make_recipe
 from lmlab.runs.storage import read_tensors
 
-Image = pytest.importorskip("PIL.Image")
-COLOURS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), "white": (230, 230, 230)}
-SETTINGS = ("width=16", "heads=2", "layers=2", "text_width=16", "text_heads=2", "text_layers=1", "space=8", "patch=4")
-
-
-def write_captions(home: Path, *, copies: int = 8) -> Path:
-    """A table of pictures with two colours, one above the other; pictures of the same colours have one caption."""
-    numbers = np.random.default_rng(0)
-    rows = ["picture\tcaption"]
-    for upper, first in COLOURS.items():
-        for lower, second in COLOURS.items():
-            for copy in range(copies):
-                pixels = numbers.integers(0, 25, (8, 8, 3)).astype(np.uint8)
-                pixels[:4] += np.array(first, np.uint8)
-                pixels[4:] += np.array(second, np.uint8)
-                Image.fromarray(pixels).save(home / f"{upper}-{lower}-{copy}.png")
-                rows.append(f"{upper}-{lower}-{copy}.png\t{upper} above {lower}")
-    (home / "captions.tsv").write_text("\n".join(rows) + "\n")
-    return home / "captions.tsv"
+pytest.importorskip("PIL.Image")
 
 
 @pytest.fixture(scope="module")
@@ -45,21 +25,8 @@ def captions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_captions(tmp_path_factory.mktemp("captions"))
 
 
-def recipe(captions: Path, **train: Any) -> run.Recipe:
-    model = {key: int(value) for key, value in (each.split("=") for each in SETTINGS)}
-    settings = {"budget": "80steps", "batch": 24, "rate": 3e-3, "warmup": 5, "log_every": 10, **train}
-    return make_recipe(
-        {
-            "data": {"text": str(captions)},
-            "tokenizer": {"spec": "words"},
-            "model": {"kind": "clip", **model},
-            "train": settings,
-        }
-    )
-
-
 def test_captions_are_learnt_beside_chance(captions: Path, tmp_path: Path) -> None:
-    outcome = run.start(recipe(captions), tmp_path / "run")
+    outcome = run.start(caption_recipe(captions), tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     first = next(line for line in lines if "loss" in line)
     last = next(line for line in reversed(lines) if "valid_loss" in line)
@@ -74,7 +41,7 @@ def test_captions_are_learnt_beside_chance(captions: Path, tmp_path: Path) -> No
 
 
 def test_a_killed_run_resumes_to_the_bit(captions: Path, tmp_path: Path) -> None:
-    settings = [f"--set=model.{each}" for each in SETTINGS]
+    settings = [f"--set=model.{each}" for each in SIZES]
     settings += ["--set=train.batch=12", "--set=train.accumulate=2", "--set=train.save_seconds=0"]
     command = ("train", "clip", str(captions), "--tokenizer", "words", "--budget", "12steps", *settings)
     kill_while_saving(*command, "-o", str(tmp_path / "killed"), run="killed", saves=3)
@@ -97,7 +64,7 @@ def test_texts_that_are_no_captions(captions: Path, tmp_path: Path) -> None:
     table = captions.parent / "questions.tsv"
     table.write_text(captions.read_text().replace("caption", "question", 1))
     with pytest.raises(ValueError, match="no captions but questions: name the column"):
-        run.start(recipe(table), tmp_path / "run")
+        run.start(caption_recipe(table), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

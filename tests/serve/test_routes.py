@@ -80,7 +80,7 @@ def test_fill(server: Running) -> None:
     found = post(server, "/v1/fill", model="bert", text="the [MASK] sat on the [MASK]", top=3)
     expected = server.lm("bert").fill("the [MASK] sat on the [MASK]", top=3)
     assert [each["text"] for each in found["fillings"]] == [each.text for each in expected.fillings]
-    assert found["blanks"][0][0]["probability"] == pytest.approx(expected.blanks[0][0].probability)
+    assert found["candidates"][0][0]["probability"] == pytest.approx(expected.candidates[0][0].probability)
     readings: list[tuple[int, int]] = []  # after each of them others have their turn
     filler = replace(server.lm("bert").filler, progress=lambda done, total: readings.append((done, total)))
     filler.fill("the [MASK] sat on the [MASK]", top=3, jointly=True)
@@ -91,7 +91,7 @@ def test_fill(server: Running) -> None:
 
 def test_the_number_of_masks_is_limited(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lmlab.serve.routes.fill.MOST_MASKS", 3)
-    assert len(post(server, "/v1/fill", model="bert", text="[MASK] " * 3)["blanks"]) == 3
+    assert len(post(server, "/v1/fill", model="bert", text="[MASK] " * 3)["candidates"]) == 3
     answer = serving.post(f"{server.address}/v1/fill", json={"model": "bert", "text": "[MASK] " * 4})
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (400, "text")

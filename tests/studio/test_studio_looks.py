@@ -18,7 +18,7 @@ from lmlab.analysis.attribution import attribute
 from lmlab.analysis.bias import LIMITS, check_templates, measure_bias, weigh_translations
 from lmlab.analysis.cells import Part, Read, read_cells
 from lmlab.analysis.errors import find_errors
-from lmlab.analysis.minimal_pairs import judge
+from lmlab.analysis.minimal_pairs import compare_pairs
 from lmlab.analysis.neighbours import find_neighbours
 from lmlab.analysis.pair_sets import read_pairs
 from lmlab.analysis.view import plain
@@ -153,7 +153,7 @@ def test_ready_sets_are_those_that_were_given_or_lie_beside_the_runs(
         client = client_of(data=[given])
         assert client.get("/studio/api/sets").json()["sets"] == ["broken.tsv", "own.tsv", "given.tsv"]
         (found,) = ask(client, "minimal-pairs", runs=["demo/lstm"], set="given.tsv", limit=4)["runs"]
-        expected = judge(lmlab.load(studio_runs / "demo/lstm"), read_pairs(given).first(4))
+        expected = compare_pairs(lmlab.load(studio_runs / "demo/lstm"), read_pairs(given).first(4))
         assert [each["good"] for each in found["judged"]] == [f"The cat {n} sat." for n in range(4)]
         assert found["accuracy"] == expected.accuracy.value
         for name in ("way-out.tsv", "../secret.tsv", "broken.tsv"):

@@ -37,7 +37,7 @@ def test_every_run_is_listed_with_what_it_does(client: Any) -> None:
     runs = {run["name"]: run for run in client.get("/studio/api/runs").json()["runs"]}
     assert list(runs) == NAMES
     assert runs["counts"]["does"] == ["next token"]
-    assert "blanks" in runs["bert"]["does"]
+    assert "masks" in runs["bert"]["does"]
     assert "target text" in runs["en-de"]["does"]
     assert runs["labels"]["task"] == "classification"
     assert all(run["weights"] and run["status"] == "ready" for run in runs.values())
@@ -135,7 +135,7 @@ def test_masks_are_filled_as_by_the_library(client: Any, studio_runs: Path, join
     found = client.post("/v1/fill", json={"model": "bert", "text": text, "top": 3, "jointly": jointly}).json()
     expected = lmlab.load(studio_runs / "bert").fill(text, top=3, jointly=jointly)
     assert [each["text"] for each in found["fillings"]] == [each.text for each in expected.fillings]
-    assert len(found["blanks"]) == 2
+    assert len(found["candidates"]) == 2
 
 
 def test_a_translation_comes_with_its_alignment(client: Any, studio_runs: Path) -> None:

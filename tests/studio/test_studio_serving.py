@@ -84,7 +84,7 @@ def test_a_stream_tells_what_the_whole_answer_tells(client: Any) -> None:
 
 def test_other_roles_are_there(client: Any) -> None:
     filled = client.post("/v1/fill", json={"model": "bert", "text": "The cat [MASK] here."}).json()
-    assert len(filled["blanks"]) == 1
+    assert len(filled["candidates"]) == 1
     assert client.get("/v1/models/demo/lstm").json()["id"] == "demo/lstm"
     assert client.post("/tokenize", json={"model": "counts", "prompt": TEXT}).json()["count"] > 0
     assert "lmlab:generation_tokens_total" in client.get("/metrics").text

@@ -96,7 +96,7 @@ def test_windows_cover_the_context(window: int, stride: int, length: int, tokeni
     assert set().union(*covered) == set(range(length))
     for row in task.frame.rows([item.parts for item in items]):
         assert len(row.inputs["tokens"].pieces) <= window
-        assert len(row.inputs["tokens"].places("b")) == row.inputs["tokens"].parts.count("b")
+        assert len(row.inputs["tokens"].positions("b")) == row.inputs["tokens"].parts.count("b")
     content = window - 3 - 2
     overlap = min(stride, content // 2)
     for one, other in itertools.pairwise(covered):

@@ -288,7 +288,7 @@ def test_a_word_is_its_last_piece_ahead_and_its_first_backwards(place: Path) -> 
 def test_a_word_that_was_cut_is_its_last_piece_that_was_read(place: Path) -> None:
     for name, expected in (("ahead", {0: 2}), ("back", {0: 1})):
         reader = Reader.load(place / name, layers="last")
-        assert reader._places_of_words([0, 0, 0, 1], {0: 1, 1: 2}) == expected, "the second word has no place: zeros"
+        assert reader._positions_of_words([0, 0, 0, 1], {0: 1, 1: 2}) == expected, "the second word has no place: zeros"
 
 
 def test_company_does_not_change_states(place: Path) -> None:

@@ -41,8 +41,8 @@ def test_two_sentences_as_bert_reads_them() -> None:
     assert framed.segments == [0, 0, 0, 0, 1, 1]
     assert framed.parts == ["", "a", "a", "", "b", ""]
     assert framed.numbers == [-1, 0, 1, -1, 0, -1]
-    assert framed.places("a") == {0: 1, 1: 2}
-    assert framed.places("b") == {0: 4}
+    assert framed.positions("a") == {0: 1, 1: 2}
+    assert framed.positions("b") == {0: 4}
 
 
 def test_a_missing_part_goes_with_its_special_tokens() -> None:
@@ -66,7 +66,7 @@ def test_a_target_that_is_yet_to_be_written_is_its_start() -> None:
 def test_a_source_that_is_read_backwards_remembers_where_its_pieces_were() -> None:
     (row,) = changed(TRANSLATOR, backwards=("source",)).rows([{"a": [4, 5, 6], "b": [1, 2]}])
     assert row.inputs["source"].pieces == [6, 5, 4, 9]
-    assert row.inputs["source"].places("a") == {2: 0, 1: 1, 0: 2}
+    assert row.inputs["source"].positions("a") == {2: 0, 1: 1, 0: 2}
     assert row.inputs["tokens"].pieces == [START, 1, 2, BOUNDARY]
 
 
@@ -95,17 +95,17 @@ def test_a_strided_part_is_read_in_windows_that_cover_it() -> None:
     for row in rows[:4]:
         framed = row.inputs["tokens"]
         assert framed.pieces[:4] == [CLS, 1, 2, SEP]
-        for number, place in framed.places("b").items():
+        for number, place in framed.positions("b").items():
             assert framed.pieces[place] == context[number]
     long = changed(BERT, window=9, stride=50).rows([{"a": question, "b": context}])  # nothing is left out
-    assert sorted({number for row in long for number in row.inputs["tokens"].places("b")}) == list(range(10))
+    assert sorted({number for row in long for number in row.inputs["tokens"].positions("b")}) == list(range(10))
 
 
 def test_both_orders_are_two_rows_of_one_item() -> None:
     rows = changed(BERT, orders=("ab", "ba")).rows([{"a": [1], "b": [2, 3]}, {"a": [4]}])
     assert [(row.item, row.order) for row in rows] == [(0, "ab"), (0, "ba"), (1, "a")]
     assert rows[1].inputs["tokens"].pieces == [CLS, 2, 3, SEP, 1, SEP]
-    assert rows[1].inputs["tokens"].places("b") == {0: 1, 1: 2}
+    assert rows[1].inputs["tokens"].positions("b") == {0: 1, 1: 2}
 
 
 def test_pieces_may_be_vectors() -> None:
@@ -239,9 +239,9 @@ def test_tags_of_a_strided_text_are_found_again() -> None:
     vectors = torch.nn.functional.one_hot(batch, tokenizer.vocabulary)  # [rows, T, V]
     for word, piece in text.first_pieces().items():
         found = [
-            int(vectors[number, row.inputs["tokens"].places("a")[piece]].argmax())
+            int(vectors[number, row.inputs["tokens"].positions("a")[piece]].argmax())
             for number, row in enumerate(rows)
-            if piece in row.inputs["tokens"].places("a")
+            if piece in row.inputs["tokens"].positions("a")
         ]
         assert found
         assert set(found) == {tokenizer.encode(words[word][0])[0]}

@@ -35,7 +35,7 @@ def test_added_tokens_are_found_in_every_kind_of_tokenizer(spec: str) -> None:
     for text in ("a foo bar b", "FOO bar", "so does  Venus.", "foo\nbar<x>  the", "the planet Mars", "<x>" + END):
         engine.encode_special_tokens = True
         assert tokenizer.encode(text) == engine.encode(text, add_special_tokens=False).ids, text
-        assert tokenizer.encode(text) == tokenizer.encode_places(text)[0]
+        assert tokenizer.encode(text) == tokenizer.encode_with_offsets(text)[0]
     assert tokenizer.vocabulary - 3 in tokenizer.encode("a foo bar b")
 
 
@@ -45,7 +45,7 @@ def test_special_tokens_are_split_unless_the_tokenizer_was_imported() -> None:
     text = f"the sun{END} and Mars"
     assert own.boundary not in own.encode(text)
     assert theirs.encode(text) == [*own.encode("the sun"), own.boundary, *own.encode(" and Mars")]
-    assert theirs.encode_places(text)[0] == theirs.encode(text)
+    assert theirs.encode_with_offsets(text)[0] == theirs.encode(text)
     assert theirs.splitting_specials.encode(text) == own.encode(text)
     assert theirs.encode_closed([text])[0].tolist() == own.encode(text), "what is stored for training is split"
     assert not loses_text(theirs, [text])

@@ -76,7 +76,7 @@ def test_new_words_keep_their_letters(tokenizer: Tokenizer) -> None:
 
 def test_places_of_words(tokenizer: Tokenizer) -> None:
     text = "the  quokka\nsees"
-    ids, offsets = tokenizer.encode_places(text)
+    ids, offsets = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
     assert [text[first:end] for first, end in offsets] == ["the", "quokka", "\n", "sees"]
     assert read_words(["the", "wombat"], tokenizer).pieces == tokenizer.encode("the wombat")

@@ -21,7 +21,7 @@ from lmlab.pages.figures import Heatmap
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, pad_rows
 
-PLACES = ("cross_attention.probabilities", "alignment.probabilities")
+NAMES = ("cross_attention.probabilities", "alignment.probabilities")
 """How the modules are called through which attention from target to source passes its weights."""
 
 
@@ -39,17 +39,17 @@ class Alignment(NamedTuple):
 
     def in_order(self, before: int, after: int) -> Alignment:
         """The same for a model that reads its source backwards: turned round but for so many special tokens."""
-        places = list(range(len(self.source)))
-        end = len(places) - after
-        places[before:end] = places[before:end][::-1]
-        turned = [[row[place] for place in places] for row in self.weights]
-        return self._replace(source=[self.source[place] for place in places], weights=turned)
+        positions = list(range(len(self.source)))
+        end = len(positions) - after
+        positions[before:end] = positions[before:end][::-1]
+        turned = [[row[position] for position in positions] for row in self.weights]
+        return self._replace(source=[self.source[position] for position in positions], weights=turned)
 
 
-def attention_places(model: nn.Module) -> list[str]:
+def attention_names(model: nn.Module) -> list[str]:
     """The names of the modules whose output is the attention from target to source, first block first."""
     names = (name for name, _ in model.named_modules())
-    return [name for name in names if any(name == place or name.endswith("." + place) for place in PLACES)]
+    return [name for name in names if any(name == end or name.endswith("." + end) for end in NAMES)]
 
 
 @torch.inference_mode()
@@ -66,14 +66,14 @@ def cross_attention(
 
     `layer` counts the decoder blocks from 0, or from the last with -1; without `head` it is the mean over the heads.
     """
-    places = attention_places(model)
-    if not places:
+    names = attention_names(model)
+    if not names:
         raise ValueError(f"{name_of(model)} has no attention from the target to the source, so nothing is aligned")
-    if not -len(places) <= layer < len(places):
-        raise ArgumentError("layer", layer, f"the decoder has the layers 0 to {len(places) - 1}; -1 is the last")
-    with watching(model, places[layer]) as seen:
+    if not -len(names) <= layer < len(names):
+        raise ArgumentError("layer", layer, f"the decoder has the layers 0 to {len(names) - 1}; -1 is the last")
+    with watching(model, names[layer]) as seen:
         model(tokens, source=source, lengths=lengths)
-    weights = torch.cat(seen[places[layer]], dim=-2)  # [B, H, T, S]; a recurrent decoder may look once for each token
+    weights = torch.cat(seen[names[layer]], dim=-2)  # [B, H, T, S]; a recurrent decoder may look once for each token
     if head is not None and not 0 <= head < weights.shape[1]:
         raise ArgumentError("head", head, f"there are {weights.shape[1]}, 0 to {weights.shape[1] - 1}")
     return weights.mean(1) if head is None else weights[:, head]

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lmlab.analysis.alignment import attention_places
+from lmlab.analysis.alignment import attention_names
 from lmlab.analysis.view import Viewed
 from lmlab.layers.watching import watching
 from lmlab.messages import ArgumentError
@@ -29,7 +29,7 @@ from lmlab.pages.views import Table
 from lmlab.tokenizers.frames import collate, pad_rows
 
 Weights = NDArray[np.float32]
-PLACE = "probabilities"
+NAME = "probabilities"
 """What the modules are called through which attention passes its weights."""
 MOST_WEIGHTS = 2**26
 """Weights of all heads of a text, where the model has no window."""
@@ -40,8 +40,8 @@ MOST_CELLS = 12_000
 class Head(NamedTuple):
     """Where a head looks, as means over the tokens of the text.
 
-    Weights on the token itself, on the one before and after, on the first place, and on special tokens; `distance` in
-    tokens; `entropy` in bits, 0 where all attention is on one token.
+    Weights on the token itself, on the one before and after, on the first position, and on special tokens. `distance`
+    is in tokens, `entropy` in bits (0 where all attention is on one token).
     """
 
     layer: int
@@ -93,8 +93,8 @@ class Attention(Viewed):
         first = float(a[:, 0].mean())
         if self.kind == "cross":
             return Head(layer, head, entropy, None, None, None, None, first, special)
-        places = np.arange(len(a))
-        distance = float((a * np.abs(places[:, None] - places[None, :])).sum(1).mean())
+        positions = np.arange(len(a))
+        distance = float((a * np.abs(positions[:, None] - positions[None, :])).sum(1).mean())
         own, before, after = (float(np.diagonal(a, at).mean()) if len(a) > abs(at) else 0.0 for at in (0, -1, 1))
         return Head(layer, head, entropy, distance, own, before, after, first, special)
 
@@ -112,14 +112,14 @@ class Attention(Viewed):
 
     def looking(self, source: str, target: str) -> list[tuple[int, int, float]]:
         """The heads by how much they look from one word to another ("it" to "cat"), best first: layer, head, weight."""
-        at = [self._places(self.queries, source), self._places(self.keys, target)]
+        at = [self._positions(self.queries, source), self._positions(self.keys, target)]
         found = self.weights[:, :, at[0]][:, :, :, at[1]].sum(-1).mean(-1)  # [L, H]
         order = np.argsort(-found, axis=None, kind="stable")
         return [(int(i // found.shape[1]), int(i % found.shape[1]), float(found.flat[i])) for i in order]
 
     @staticmethod
-    def _places(tokens: Sequence[str], word: str) -> list[int]:
-        found = [place for place, token in enumerate(tokens) if token.strip(" ▁Ġ").removeprefix("##") == word]
+    def _positions(tokens: Sequence[str], word: str) -> list[int]:
+        found = [position for position, token in enumerate(tokens) if token.strip(" ▁Ġ").removeprefix("##") == word]
         if not found:
             raise ValueError(f"no token is {word!r}; there are: {' '.join(token.strip() for token in tokens)}")
         return found
@@ -181,11 +181,11 @@ class Attention(Viewed):
         }
 
 
-def self_attention_places(model: nn.Module) -> list[str]:
+def self_attention_names(model: nn.Module) -> list[str]:
     """The names of all modules whose output is attention, but that from a target to its source."""
-    cross = attention_places(model)
+    cross = attention_names(model)
     names = [name for name, _ in model.named_modules()]
-    return [name for name in names if name.rpartition(".")[2] == PLACE and name not in cross]
+    return [name for name in names if name.rpartition(".")[2] == NAME and name not in cross]
 
 
 def read_attention(
@@ -194,17 +194,17 @@ def read_attention(
     """The attention of one pass over a text, by kind: `self`, or of a translator `encoder`, `decoder` and `cross`.
 
     `model` is a LanguageModel. A translator writes the target itself if none is given. A text is framed as the model
-    reads it. The tokens of the text (of a translator its source) at the places `masked` are hidden: see `hide`.
+    reads it. The tokens of the text (of a translator its source) at the positions `masked` are hidden: see `hide`.
     """
     network = model.model
-    cross = attention_places(network) if learns_by_gradient(network) else []
-    own = self_attention_places(network) if learns_by_gradient(network) else []
+    cross = attention_names(network) if learns_by_gradient(network) else []
+    own = self_attention_names(network) if learns_by_gradient(network) else []
     if not cross and not own:
         raise ValueError(
             f"{name_of(network)} has no attention; look at its cells (lmlab inspect cells), or take a Transformer"
         )
     if isinstance(network, EncoderDecoder):
-        return _read_pair(model, network, text, target, own, cross, masked)
+        return _read_pair(model, network, text, target=target, own=own, cross=cross, masked=masked)
     (row,) = model.frame.rows([{"a": model.text_tokenizer.encode(text)}])
     pieces, parts = row.inputs["tokens"].pieces, row.inputs["tokens"].parts
     if not pieces:
@@ -221,30 +221,31 @@ def read_attention(
     return {"self": Attention("self", shown, shown, _stack(seen, own), [not part for part in parts])}
 
 
-def _check_size(network: Any, places: Sequence[str], length: int) -> None:
+def _check_size(network: Any, names: Sequence[str], length: int) -> None:
     """Refuse a text of which the weights would fill the memory, where no window bounds it."""
     config = getattr(network, "config", None)
-    maps = max(len(places), getattr(config, "layers", 1)) * getattr(config, "heads", 1)
+    maps = max(len(names), getattr(config, "layers", 1)) * getattr(config, "heads", 1)
     if maps * length**2 > MOST_WEIGHTS:
         most = math.isqrt(MOST_WEIGHTS // maps)
         raise ValueError(f"the text has {length} tokens, and attention is shown of at most {most}: shorten it")
 
 
-def hide(pieces: Sequence[int], places: Sequence[int], tokenizer: Any) -> list[int]:
-    """The tokens with those at some places hidden: by the mask, or where there is none the unknown or the boundary."""
-    if not places:
+def hide(pieces: Sequence[int], positions: Sequence[int], tokenizer: Any) -> list[int]:
+    """Return the tokens with some positions hidden by the mask token, or else the unknown token or the boundary."""
+    if not positions:
         return list(pieces)
-    if not 0 <= min(places) <= max(places) < len(pieces):
-        raise ValueError(f"masked = {list(places)}: there are {len(pieces)} tokens, from 0 on")
+    if not 0 <= min(positions) <= max(positions) < len(pieces):
+        raise ValueError(f"masked = {list(positions)}: there are {len(pieces)} tokens, from 0 on")
     unknown = tokenizer.unknown if tokenizer.unknown is not None else tokenizer.boundary
     hidden = tokenizer.special("mask") if tokenizer.has_special("mask") else unknown
-    return [hidden if place in places else piece for place, piece in enumerate(pieces)]
+    return [hidden if position in positions else piece for position, piece in enumerate(pieces)]
 
 
 def _read_pair(
     model: Any,
     network: EncoderDecoder,
     text: str,
+    *,
     target: str | None,
     own: list[str],
     cross: list[str],
@@ -259,16 +260,16 @@ def _read_pair(
     with torch.inference_mode(), watching(network, *own, *cross) as seen:
         network(tokens[:, :-1], source=source, lengths=lengths)
     read = [(translator.source_tokenizer or translator.tokenizer).show(piece) for piece in sources[0]]
-    said = [translator.tokenizer.show(piece) for piece in targets[0]]
-    ends = [place == len(read) - 1 for place in range(len(read))]
+    shown = [translator.tokenizer.show(piece) for piece in targets[0]]
+    ends = [position == len(read) - 1 for position in range(len(read))]
     found = {}
     for kind in ("encoder", "decoder"):
         if names := [name for name in own if name.split(".")[0] == kind and seen[name]]:
-            tokens_of = read if kind == "encoder" else said[:-1]
-            marks = ends if kind == "encoder" else [place == 0 for place in range(len(tokens_of))]
+            tokens_of = read if kind == "encoder" else shown[:-1]
+            marks = ends if kind == "encoder" else [position == 0 for position in range(len(tokens_of))]
             found[kind] = Attention(kind, tokens_of, tokens_of, _stack(seen, names), marks)
     if cross:
-        found["cross"] = Attention("cross", said[1:], read, _stack(seen, cross, in_time=True), ends)
+        found["cross"] = Attention("cross", shown[1:], read, _stack(seen, cross, in_time=True), ends)
     return found
 
 

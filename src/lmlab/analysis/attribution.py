@@ -52,15 +52,15 @@ class Attribution(Viewed):
     def lead(self) -> str:
         best = max(range(len(self.values)), key=lambda i: self.values[i])
         most = f"most of what speaks for it is “{_word(self.tokens[best])}” ({self.values[best]:+.3f})"
-        told = most if self.values[best] > 0 else "to first order no token speaks for it"
-        return f"“{_word(self.target)}” has a probability of {self.probability:.2%}; {told}."
+        explained = most if self.values[best] > 0 else "to first order no token speaks for it"
+        return f"“{_word(self.target)}” has a probability of {self.probability:.2%}; {explained}."
 
     def notes(self) -> list[str]:
         return ["gradient × input: to first order only. Credit between redundant tokens is arbitrary."]
 
     def table(self) -> Table:
         rows = [(i, token, value) for i, (token, value) in enumerate(zip(self.tokens, self.values, strict=True))]
-        return Table(("place", "token", "gradient × input"), rows, ("d", "", "+.4f"))
+        return Table(("position", "token", "gradient × input"), rows, ("d", "", "+.4f"))
 
     def figures(self) -> list[Figure]:
         most = max(map(abs, self.values), default=1.0) or 1.0
@@ -86,13 +86,13 @@ def attribute(model: Any, text: str, *, prediction: str | None = None) -> Attrib
         raise ValueError(f"{name_of(network)} has no gradients: take a neural model")
     reads_on = isinstance(network, PredictsNext)
     if reads_on:
-        row, place = prompt_tokens(frame, tokenizer.encode(text)), -1
+        row, position = prompt_tokens(frame, tokenizer.encode(text)), -1
     else:
         filler = require(network, FillsMasks)
         masked = encode_masked_text(text, tokenizer, frame)
         if len(masked.positions) != 1:
-            raise ValueError(f"{len(masked.positions)} blanks in {text!r}: mark one place with [MASK]")
-        row, place = masked.tokens, masked.positions[0]
+            raise ValueError(f"{len(masked.positions)} blanks in {text!r}: mark one position with [MASK]")
+        row, position = masked.tokens, masked.positions[0]
     if network.window is not None and len(row) > network.window:
         raise ValueError(f"the text has {len(row)} tokens, and the model reads at most {network.window}: shorten it")
     tokens = torch.tensor([row], device=network.device)
@@ -101,7 +101,7 @@ def attribute(model: Any, text: str, *, prediction: str | None = None) -> Attrib
         if isinstance(network, NextTokenModel):
             scores = network.logits(network(tokens).hidden[:, -1])[0]
         else:
-            at = torch.tensor([[place]], device=network.device)
+            at = torch.tensor([[position]], device=network.device)
             scores = filler.logits(filler.read(tokens=tokens, at=at)[:, 0])[0]
         chosen = int(scores.argmax()) if prediction is None else _token(tokenizer, prediction)
         if chosen >= len(scores):
@@ -220,8 +220,8 @@ class GradientsByDistance(Viewed):
         return min(len(each.norms) for each in self.runs)
 
     def lead(self) -> str:
-        told = ", ".join(f"{each.share(self.farthest):.2g} in {each.run}" for each in self.runs)
-        return f"Of the gradient just before a prediction, this share is left {self.farthest} tokens back: {told}."
+        explained = ", ".join(f"{each.share(self.farthest):.2g} in {each.run}" for each in self.runs)
+        return f"Of the gradient just before a prediction, this share is left {self.farthest} tokens back: {explained}."
 
     def notes(self) -> list[str]:
         return [

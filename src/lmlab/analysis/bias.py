@@ -36,7 +36,7 @@ LIMITS = (
 
 
 class Templates(NamedTuple):
-    """Sentences with a place for either of two groups and for words of a list."""
+    """Sentence templates with slots for either of two groups and for the words of a list."""
 
     name: str
     groups: tuple[str, str]

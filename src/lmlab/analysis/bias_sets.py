@@ -105,13 +105,13 @@ def judge_crows(
 
 
 def shared_tokens(first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The places in either row of the tokens that both have in the same order."""
+    """The positions in either row of the tokens that both have in the same order."""
     matcher = SequenceMatcher(None, list(first), list(second), autojunk=False)
-    places: tuple[list[int], list[int]] = ([], [])
+    positions: tuple[list[int], list[int]] = ([], [])
     for a, b, size in matcher.get_matching_blocks():
-        places[0].extend(range(a, a + size))
-        places[1].extend(range(b, b + size))
-    return places
+        positions[0].extend(range(a, a + size))
+        positions[1].extend(range(b, b + size))
+    return positions
 
 
 class OccupationOdds(NamedTuple):

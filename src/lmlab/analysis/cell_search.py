@@ -1,4 +1,4 @@
-"""The cells that best tell a property of places in a text, found on one part of it and judged on another.
+"""The cells that best tell a property of positions in a text, found on one part of it and judged on another.
 
 Of thousands of units some follow anything by chance, so those that do best on the first half are judged by their area
 under the ROC curve on the second half. That half has no part in choosing them, nor in which of them is named first.

@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
     layer: int
     name: str
-    place: str
+    path: str
     """The module that shows it."""
 
 
@@ -48,12 +48,12 @@ def cell_parts(model: nn.Module) -> list[Part]:
     found: list[Part] = []
     recurrent = feeding = 0
     packed = {each for module in model.modules() if isinstance(module, RecurrentEncoder) for each in module.modules()}
-    for place, module in model.named_modules():
+    for path, module in model.named_modules():
         if isinstance(module, Layer) and module not in packed:  # layers over packed texts are not unrolled
-            found += [Part(recurrent, name, f"{place}.inside.{name}") for name in module.PARTS]
+            found += [Part(recurrent, name, f"{path}.inside.{name}") for name in module.PARTS]
             recurrent += 1
         elif isinstance(module, HasUnits):
-            found.append(Part(feeding, NEURONS, f"{place}.{module.expands}".removeprefix(".")))
+            found.append(Part(feeding, NEURONS, f"{path}.{module.expands}".removeprefix(".")))
             feeding += 1
     return found
 
@@ -93,26 +93,26 @@ def read_cells(model: Any, text: str, *, parts: Sequence[str] = ()) -> Read:
     """
     network, tokenizer = model.model, model.text_tokenizer
     chosen = choose_parts(network, parts)
-    ids, offsets = tokenizer.encode_places(text)
+    ids, offsets = tokenizer.encode_with_offsets(text)
     if not ids:
         raise ValueError("there is no token in the text to read")
-    places = list(dict.fromkeys(part.place for part in chosen))
-    seen: dict[str, list[list[Tensor]]] = {place: [] for place in places}  # apart for each time that a pass comes by
+    paths = list(dict.fromkeys(part.path for part in chosen))
+    seen: dict[str, list[list[Tensor]]] = {path: [] for path in paths}  # one list for each time that a pass comes by
     for run, kept in _segments(model, ids):
         check_cancelled()
-        with watching(network, *places) as found:
+        with watching(network, *paths) as found:
             run()
-        for place in places:
-            for time, values in enumerate(_times(found[place], most=max(kept))):
-                if time == len(seen[place]):
-                    seen[place].append([])
-                seen[place][time].append(values[0, kept].float().cpu())
+        for path in paths:
+            for time, values in enumerate(_times(found[path], most=max(kept))):
+                if time == len(seen[path]):
+                    seen[path].append([])
+                seen[path][time].append(values[0, kept].float().cpu())
     activations: dict[Part, Activations] = {}
     for part in chosen:
-        for time, pieces in enumerate(seen[part.place]):  # none of ELMo's other direction, several of a shared layer
+        for time, pieces in enumerate(seen[part.path]):  # none of ELMo's other direction, several of a shared layer
             value = torch.cat(pieces)
             if part.name == NEURONS:
-                value = cast(HasUnits, network.get_submodule(part.place.rpartition(".")[0])).units(value)
+                value = cast(HasUnits, network.get_submodule(part.path.rpartition(".")[0])).units(value)
             activations[part._replace(layer=part.layer + time)] = value.numpy()
     return Read(text, [tokenizer.show(token) for token in ids], offsets, activations)
 
@@ -125,7 +125,7 @@ def _times(seen: Sequence[Tensor], *, most: int) -> list[Tensor]:
 
 
 def _segments(model: Any, ids: Sequence[int]) -> Iterator[tuple[Callable[[], object], list[int]]]:
-    """What runs each of the passes over a text, and the places of the text's tokens in it."""
+    """What runs each of the passes over a text, and the positions of the text's tokens in it."""
     network, frame = model.model, model.frame
     both = ability(network, PredictsBothWays)
     reader: Any = network if both is None else both.directions()[0]
@@ -144,8 +144,8 @@ def _segments(model: Any, ids: Sequence[int]) -> Iterator[tuple[Callable[[], obj
     for start in range(0, len(ids), room):
         (row,) = frame.rows([{"a": list(ids[start : start + room])}])
         tokens = torch.tensor([row.inputs["tokens"].pieces], device=network.device)
-        places = row.inputs["tokens"].places("a")
-        yield partial(network, tokens), [places[i] for i in range(len(places))]
+        positions = row.inputs["tokens"].positions("a")
+        yield partial(network, tokens), [positions[i] for i in range(len(positions))]
 
 
 @dataclass(frozen=True)
@@ -178,8 +178,8 @@ class CellText(Viewed):
         )
 
     def table(self) -> Table:
-        rows = [(place, text, value) for place, (text, value) in enumerate(self.pieces)]
-        return Table(("place", "token", "activation"), rows, ("d", "", "+.3f"))
+        rows = [(position, text, value) for position, (text, value) in enumerate(self.pieces)]
+        return Table(("position", "token", "activation"), rows, ("d", "", "+.3f"))
 
     def figures(self) -> list[Figure]:
         most = max((abs(value) for _, value in self.pieces), default=1.0) or 1.0
@@ -188,9 +188,9 @@ class CellText(Viewed):
 
 def cut_at_tokens(read: Read, values: Activations) -> list[tuple[str, float]]:
     """The text of each token, with what stands before it and no token has, and its number."""
-    found, place = [], 0
+    found, position = [], 0
     for (_, end), value in zip(read.offsets, values.tolist(), strict=True):
-        end = max(place, end)
-        found.append((read.text[place:end], value))
-        place = end
+        end = max(position, end)
+        found.append((read.text[position:end], value))
+        position = end
     return found

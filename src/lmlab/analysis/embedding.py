@@ -60,9 +60,9 @@ class TokenVectors:
         result = np.zeros((len(self.text.split()), self.vectors.shape[1]), np.float32)
         numbers = np.array([-1 if word is None else word for word in self.words], np.int64)
         for word in range(len(result)):
-            (places,) = np.nonzero(numbers == word)
-            if len(places):
-                result[word] = self.vectors[places[:1] if pool == "first" else places].mean(0)
+            (positions,) = np.nonzero(numbers == word)
+            if len(positions):
+                result[word] = self.vectors[positions[:1] if pool == "first" else positions].mean(0)
         return result
 
 
@@ -102,7 +102,7 @@ class Embedder:
         ids = self._encode(texts)
         results = []
         for text, kept, vectors in zip(texts, ids, self.read(ids), strict=True):
-            offsets = self.tokenizer.encode_places(text)[1][: len(kept)]
+            offsets = self.tokenizer.encode_with_offsets(text)[1][: len(kept)]
             names = [self.tokenizer.show(token) for token in kept]
             results.append(TokenVectors(text, names, vectors, offsets, find_words(text, offsets)))
         return results
@@ -149,8 +149,8 @@ class Embedder:
             mixed = mixed.float()
             if pool is None:
                 for i, vectors in zip(group, mixed.cpu().numpy(), strict=True):
-                    places = rows[i].places("a")
-                    found[i] = vectors[[places[number] for number in range(len(places))]]
+                    positions = rows[i].positions("a")
+                    found[i] = vectors[[positions[number] for number in range(len(positions))]]
             else:
                 real = _real([rows[i] for i in group], counted=counted).to(mixed.device)
                 cls = self._cls_of([rows[i] for i in group]) if pool == "cls" else None
@@ -162,8 +162,8 @@ class Embedder:
         return found
 
     def _cls_of(self, rows: Sequence[Framed]) -> list[int]:
-        """The place of [CLS] in each row."""
-        return [self.frame.place_of("cls", self.frame.reads, {"a": row.parts.count("a")}) for row in rows]
+        """The position of [CLS] in each row."""
+        return [self.frame.position_of("cls", self.frame.reads, {"a": row.parts.count("a")}) for row in rows]
 
     @property
     def _network(self) -> Model:
@@ -232,7 +232,7 @@ def _real(rows: Sequence[Framed], *, counted: bool) -> Tensor:
 
 
 def _pool(vectors: Tensor, real: Tensor, pool: Pool, *, cls: list[int] | None) -> Tensor:
-    """[B, T, D] -> [B, D], over the places that are real, or where [CLS] is."""
+    """[B, T, D] -> [B, D], over the positions that are real, or where [CLS] is."""
     if cls is not None:
         return vectors[torch.arange(len(vectors)), cls]
     if pool == "max":

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from lmlab.analysis.alignment import Alignment, attention_places
+from lmlab.analysis.alignment import Alignment, attention_names
 from lmlab.analysis.view import Viewed
 from lmlab.models.abilities import WritesTarget, ability
 from lmlab.pages.figures import Bar, Bars, Figure
@@ -80,8 +80,8 @@ class Errors(Viewed):
                 sum(bool(getattr(each, name)) for each in own) for name in ("loop", "copied", "dropped", "invented")
             )
             pairs = [list(pairwise(each.output.split())) for each in own]
-            said, different = sum(map(len, pairs)), sum(len(set(each)) for each in pairs)
-            share = different / said if said else None
+            total, different = sum(map(len, pairs)), sum(len(set(each)) for each in pairs)
+            share = different / total if total else None
             by_attention = (dropped, invented) if self.aligned else (None, None)
             found.append(Kind(kind, len(own), loops, copied, by_attention[0], by_attention[1], share))
         return found
@@ -91,16 +91,16 @@ class Errors(Viewed):
         return f"{loops} of {len(self.outputs)} outputs fall into a loop."
 
     def notes(self) -> list[str]:
-        told = [
+        notes = [
             "loop: at least three times the same words in a row, or the same letters over ten characters or more; "
             "distinct: pairs of words that are not said twice"
         ]
         if self.aligned:
-            told.append("dropped and invented words are found by attention: a hint, not a proof")
+            notes.append("dropped and invented words are found by attention: a hint, not a proof")
         for each in [each for each in self.outputs if each.loop is not None][:3]:
             assert each.loop is not None
-            told.append(f"{each.kind}: “{_cut(each.source)}” → “{' '.join(each.loop.words)}” {each.loop.times} times")
-        return told
+            notes.append(f"{each.kind}: “{_cut(each.source)}” → “{' '.join(each.loop.words)}” {each.loop.times} times")
+        return notes
 
     def table(self) -> Table:
         return Table(Kind._fields, self.kinds(), ("", "d", "d", "d", "d", "d", ".1%"))
@@ -135,13 +135,13 @@ def find_loop(words: Sequence[str], *, longest: int = LONGEST_UNIT) -> Loop | No
     best: tuple[int, Loop] | None = None
     for unit in range(1, longest + 1):
         same = 0
-        for place in range(unit, len(words) + 1):
-            if place < len(words) and words[place] == words[place - unit]:
+        for position in range(unit, len(words) + 1):
+            if position < len(words) and words[position] == words[position - unit]:
                 same += 1
                 continue
             times = same // unit + 1
             if times >= FEWEST_TIMES and (best is None or unit * times > best[0]):
-                start = place - same - unit
+                start = position - same - unit
                 best = unit * times, Loop(list(words[start : start + unit]), times)
             same = 0
     return None if best is None else best[1]
@@ -173,7 +173,7 @@ def find_errors(
         found[0] if found else None for found in model.translator.translate([text for _, text in tried], tokens=tokens)
     ]
     kept = [(kind, text, each) for (kind, text), each in zip(tried, best, strict=True) if each is not None]
-    aligned = bool(attention_places(model.model))
+    aligned = bool(attention_names(model.model))
     alignments: list[Alignment | None] = [None] * len(kept)
     if aligned:
         alignments = list(model.aligner.align([text for _, text, _ in kept], [each for _, _, each in kept]))
@@ -211,7 +211,7 @@ def unaligned(alignment: Alignment) -> tuple[list[str], list[str]]:
     The last token of either side is the boundary and does not count.
     """
     source, target, weights = alignment.source[:-1], alignment.target[:-1], alignment.weights[:-1]
-    got = [sum(row[place] for row in weights) for place in range(len(source))]
+    got = [sum(row[position] for row in weights) for position in range(len(source))]
     dropped = [token.strip() for token, total in zip(source, got, strict=True) if total < DROPPED]
     invented = [
         token.strip()

@@ -33,14 +33,14 @@ class TaskLayers(Viewed):
     title: str = field(default="Layers by task", init=False)
 
     def lead(self) -> str:
-        told = []
+        parts = []
         for each in self.runs:
             best = max(range(len(each.shares)), key=lambda i: each.shares[i])
             what = f"layer {best} most ({each.shares[best]:.1%})"
             if each.shares[best] < ALIKE / len(each.shares):
                 what = f"all layers alike ({min(each.shares):.1%} to {each.shares[best]:.1%})"
-            told.append(f"{each.run} ({each.task}) reads {what}")
-        return "; ".join(told) + "."
+            parts.append(f"{each.run} ({each.task}) reads {what}")
+        return "; ".join(parts) + "."
 
     def notes(self) -> list[str]:
         return ["layer 0 are the embeddings; a mix starts even, so that small differences mean little"]

@@ -70,9 +70,9 @@ class Sentence(NamedTuple):
     words: Tensor
     """[T], −1 at white space."""
 
-    def of(self, place: int | None = None) -> Tensor | None:
+    def of(self, position: int | None = None) -> Tensor | None:
         """The mean over the pieces of a word [ΣD], or over all; None where none was read."""
-        chosen = self.vectors if place is None else self.vectors[self.words == place]
+        chosen = self.vectors if position is None else self.vectors[self.words == position]
         return chosen.mean(0) if len(chosen) else None
 
 
@@ -102,8 +102,8 @@ def read_sentences(
         tokens, lengths = pad_rows([row.pieces for row in rows], device=network.device)
         mixed = read_layers(network, tokens, lengths, EVERY).float().cpu()  # [B, T, ΣD]
         for row, vectors, words in zip(rows, mixed, numbers, strict=True):
-            places = row.places("a")
-            yield Sentence(vectors[[places[i] for i in range(len(places))]], words)
+            positions = row.positions("a")
+            yield Sentence(vectors[[positions[i] for i in range(len(positions))]], words)
 
 
 def layer_widths(model: Any) -> list[int]:

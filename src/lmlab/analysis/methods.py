@@ -87,11 +87,11 @@ class Analyses:
 
         >>> lm.minimal_pairs("BLiMP.zip", limit=100).lead()
         """
-        from lmlab.analysis.minimal_pairs import judge
+        from lmlab.analysis.minimal_pairs import compare_pairs
         from lmlab.analysis.pair_sets import read_pairs
 
         given = read_pairs(Path(pairs))
-        return judge(self, given if limit is None else given.first(limit), region=region, batch=batch)
+        return compare_pairs(self, given if limit is None else given.first(limit), region=region, batch=batch)
 
     @suggest_keywords
     def cells(self, text: str, *, find: str, parts: Sequence[str] = (), top: int = 20) -> CellSearch:

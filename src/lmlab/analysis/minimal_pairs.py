@@ -143,38 +143,38 @@ class MinimalPairs(Viewed):
         return f"{value:.1%} of {len(self.judged):,} pairs are right{within}, judged by {what}; chance is 50%."
 
     def notes(self) -> list[str]:
-        told = []
+        notes = []
         if self.pseudo:
-            told.append("masked model: pseudo-log-likelihoods, each token given all others (Salazar et al. 2020)")
+            notes.append("masked model: pseudo-log-likelihoods, each token given all others (Salazar et al. 2020)")
         if self.pseudo and self.region == "critical":
-            told.append("a critical word of several tokens is helped by its own others (Kauf & Ivanova 2023)")
+            notes.append("a critical word of several tokens is helped by its own others (Kauf & Ivanova 2023)")
         if self.ties:
-            told.append(f"{self.ties:,} pairs have equal scores and count as wrong: words that the tokenizer lacks?")
-        told += describe_unknown(self.unknown, what="scores")
+            notes.append(f"{self.ties:,} pairs have equal scores and count as wrong: words that the tokenizer lacks?")
+        notes += describe_unknown(self.unknown, what="scores")
         if self.name in SOURCES:
-            told.append(SOURCES[self.name])
-        return told
+            notes.append(SOURCES[self.name])
+        return notes
 
     def table(self) -> Table:
         """All pairs, then each phenomenon with its paradigms."""
         whole = Group("all pairs", "", *self.accuracy, len(self.judged), PUBLISHED.get(self.name, {}).get("", {}))
         phenomena, paradigms = self.groups(), self.groups("paradigm")
-        beside = list(dict.fromkeys(name for group in [whole, *phenomena] for name in group.published))
+        published = list(dict.fromkeys(name for group in [whole, *phenomena] for name in group.published))
         rows: list[tuple[object, ...]] = []
         for group in [whole, *(phenomena if len(phenomena) > 1 or phenomena[0].phenomenon else ())]:
-            rows.append((group.phenomenon or "other", *group[2:6], *(group.published.get(name) for name in beside)))
+            rows.append((group.phenomenon or "other", *group[2:6], *(group.published.get(name) for name in published)))
             parts = [each for each in paradigms if each.phenomenon == group.phenomenon and each.paradigm]
             if len(parts) > 1:
-                rows += [(f"  {each.paradigm}", *each[2:6], *[None] * len(beside)) for each in parts]
-        columns = ("phenomenon", "accuracy", "low", "high", "pairs", *beside)
-        return Table(columns, rows, ("", ".1%", ".1%", ".1%", ",d", *[".1%"] * len(beside)))
+                rows += [(f"  {each.paradigm}", *each[2:6], *[None] * len(published)) for each in parts]
+        columns = ("phenomenon", "accuracy", "low", "high", "pairs", *published)
+        return Table(columns, rows, ("", ".1%", ".1%", ".1%", ",d", *[".1%"] * len(published)))
 
     def figures(self) -> list[Figure]:
         groups = self.groups()
         bars = [Bar("all", *self.accuracy, tuple(PUBLISHED.get(self.name, {}).get("", {}).items()))]
         if len(groups) > 1:
             bars += [
-                Bar(group.phenomenon or "other", *group[2:5], beside=tuple(group.published.items())) for group in groups
+                Bar(group.phenomenon or "other", *group[2:5], others=tuple(group.published.items())) for group in groups
             ]
         return [Bars("Accuracy by phenomenon", bars, most=1.0, line=0.5)]
 
@@ -210,7 +210,7 @@ def choose_region(given: str | None, name: str) -> Region:
     raise ValueError(f"region {given!r} is not known; allowed: {', '.join(REGIONS)}")
 
 
-def judge(
+def compare_pairs(
     model: HasScorer,
     pairs: PairSet | Sequence[Pair],
     *,
@@ -229,7 +229,7 @@ def judge(
     how, scorer = choose_region(region, name), model.scorer
     texts = list(dict.fromkeys(text for pair in given for text in (pair.good, pair.bad)))
     if how == "critical":
-        marks = _mark(given, {text: scorer.tokenizer.encode_places(text)[1] for text in texts})
+        marks = _mark(given, {text: scorer.tokenizer.encode_with_offsets(text)[1] for text in texts})
         chosen = [np.any(marks[text], axis=0) for text in texts]
         nats = dict(zip(texts, scorer.nats_at(texts, chosen, batch=batch, progress=progress), strict=True))
         critical = {text: iter(each) for text, each in marks.items()}
@@ -254,7 +254,7 @@ def _mark(pairs: Sequence[Pair], offsets: Mapping[str, Sequence[Span]]) -> dict[
     return marks
 
 
-def judge_scores(pairs: PairSet | Sequence[Pair], good: Sequence[float], bad: Sequence[float]) -> MinimalPairs:
+def compare_scores(pairs: PairSet | Sequence[Pair], good: Sequence[float], bad: Sequence[float]) -> MinimalPairs:
     """The same of log-probabilities that are known already, as of files that others published."""
     given = pairs.pairs if isinstance(pairs, PairSet) else list(pairs)
     if not len(given) == len(good) == len(bad):

@@ -236,8 +236,8 @@ def find_neighbours(model: Any, words: str | Sequence[str], *, top: int = 10) ->
     silent = [token for token, text in enumerate(spell_pieces(tokenizer)) if text is None or token == tokenizer.unknown]
     without = {*silent, *(token for ids in pieces for token in ids)}
     found = nearest(space, asked, top=top, without=[token for token in without if token < len(space.words)])
-    told = f"“{given[0]}”" if len(given) == 1 else f"“{given[1]}” − “{given[0]}” + “{given[2]}”"
-    return Neighbours(told, found, [space.words[token] for ids in pieces for token in ids], len(given))
+    expression = f"“{given[0]}”" if len(given) == 1 else f"“{given[1]}” − “{given[0]}” + “{given[2]}”"
+    return Neighbours(expression, found, [space.words[token] for ids in pieces for token in ids], len(given))
 
 
 def _pieces(tokenizer: Any, word: str) -> list[int]:

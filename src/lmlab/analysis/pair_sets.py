@@ -72,7 +72,7 @@ def find_difference(good: str, bad: str) -> tuple[Span, Span]:
 
 
 def _words(text: str) -> list[Span]:
-    edges = [0, *(place for place in range(1, len(text)) if text[place - 1].isspace() != text[place].isspace())]
+    edges = [0, *(i for i in range(1, len(text)) if text[i - 1].isspace() != text[i].isspace())]
     return [(a, b) for a, b in pairwise([*edges, len(text)]) if text[a:b].strip()]
 
 
@@ -172,7 +172,7 @@ def _read_zip(path: Path) -> Iterator[Pair]:
 
 
 def _read_gold(path: Path) -> PairSet:
-    """Sentences (`.text`) and, line by line, the place of a verb, its right form and its wrong one (`.gold`)."""
+    """Sentences (`.text`) and, line by line, the position of a verb, its right form and its wrong one (`.gold`)."""
     gold, text = path.with_suffix(".gold"), path.with_suffix(".text")
     sentences, rows = read_whole(text).splitlines(), [row.split("\t") for row in read_whole(gold).splitlines()]
     if len(sentences) != len(rows):
@@ -181,24 +181,24 @@ def _read_gold(path: Path) -> PairSet:
     for number, (sentence, row) in enumerate(zip(sentences, rows, strict=True), 1):
         try:
             if len(row) >= 10:  # Gulordava's; item 0 of a construction is the sentence that it was made from
-                place, right, wrong, attractors = int(row[3]), row[6], row[7], row[9]
+                position, right, wrong, attractors = int(row[3]), row[6], row[7], row[9]
                 phenomenon = "original" if row[2] == "0" else "nonsense"
             else:
-                place, right, wrong, attractors = int(row[0]), row[1], row[2], row[3]
+                position, right, wrong, attractors = int(row[0]), row[1], row[2], row[3]
                 phenomenon = f"{attractors} attractor{'s' * (attractors != '1')}"
-            pairs.append(_agreement(sentence, place, right, wrong, phenomenon, row[0] if len(row) >= 10 else ""))
+            pairs.append(_agreement(sentence, position, right, wrong, phenomenon, row[0] if len(row) >= 10 else ""))
         except (ValueError, IndexError) as error:
             raise ValueError(f"{gold}, line {number}: {shorten(' '.join(row))} is no item ({error})") from None
     return PairSet("Gulordava" if len(rows[0]) >= 10 else "Linzen", pairs)
 
 
-def _agreement(sentence: str, place: int, right: str, wrong: str, phenomenon: str, paradigm: str) -> Pair:
-    """The sentence with either form at a place; `<eos>` is no word of it."""
+def _agreement(sentence: str, position: int, right: str, wrong: str, phenomenon: str, paradigm: str) -> Pair:
+    """The sentence with either form at a position; `<eos>` is no word of it."""
     words = [word for word in sentence.split() if word != "<eos>"]
-    if not 0 <= place < len(words):
-        raise ValueError(f"the sentence has no word {place}")
-    before = len(" ".join(words[:place])) + bool(place)
-    good, bad = (" ".join([*words[:place], form, *words[place + 1 :]]) for form in (right, wrong))
+    if not 0 <= position < len(words):
+        raise ValueError(f"the sentence has no word {position}")
+    before = len(" ".join(words[:position])) + bool(position)
+    good, bad = (" ".join([*words[:position], form, *words[position + 1 :]]) for form in (right, wrong))
     return Pair(good, bad, phenomenon, paradigm, ((before, before + len(right)), (before, before + len(wrong))))
 
 
@@ -222,8 +222,10 @@ def read_scored(path: str | Path) -> ScoredPairs:
             raise ValueError(f"{path}: the item {' '.join(key[:3])} has no correct or no wrong form")
         right, wrong = item["correct"], item["wrong"]
         phenomenon = "original" if right["type"] == "original" else "nonsense"
-        place = int(right["len_prefix"])
-        found.pairs.append(_agreement(right["sent"], place, right["form"], wrong["form"], phenomenon, right["pattern"]))
+        position = int(right["len_prefix"])
+        found.pairs.append(
+            _agreement(right["sent"], position, right["form"], wrong["form"], phenomenon, right["pattern"])
+        )
         scored = last not in ("sent", "full_id")
         found.good.append(float(right[last]) if scored else 0.0)
         found.bad.append(float(wrong[last]) if scored else 0.0)

@@ -179,14 +179,14 @@ class Probes(Viewed):
         )
 
     def notes(self) -> list[str]:
-        told = [
+        notes = [
             f"{self.kind} probes of {len(self.classes)} classes, {self.examples[0]:,} examples to learn from and "
             f"{self.examples[1]:,} to be judged by; layer 0 are the embeddings",
             "control: each type of word has a random label (Hewitt & Liang 2019); random: a twin with random weights",
         ]
         if self.left_out:
-            told.append(f"{self.left_out:,} words are beyond the model's window or of classes never learnt: left out")
-        return told
+            notes.append(f"{self.left_out:,} words are beyond the model's window or of classes never learnt: left out")
+        return notes
 
     def table(self) -> Table:
         names = [name for name in LayerProbe._fields if any(getattr(each, name) is not None for each in self.layers)]
@@ -196,10 +196,10 @@ class Probes(Viewed):
 
     def figures(self) -> list[Figure]:
         lines = []
-        for name, told in (("accuracy", self.name), ("control", "control task"), ("random", "random weights")):
+        for name, label in (("accuracy", self.name), ("control", "control task"), ("random", "random weights")):
             values = [getattr(each, name) for each in self.layers]
             if all(value is not None for value in values):
-                lines.append((told, values))
+                lines.append((label, values))
         lines.append(("most frequent class", [self.majority] * len(self.layers)))
         return [Lines("Right answers by layer", [str(each.layer) for each in self.layers], lines, unit=".0%")]
 
@@ -231,7 +231,7 @@ def probe(
         raise ValueError(
             f"{len(read.answers)} answers of {len(classes)} classes to learn: at least two classes are needed"
         )
-    number = {label: place for place, label in enumerate(classes)}
+    number = {label: position for position, label in enumerate(classes)}
     kept = [i for i, answer in enumerate(judged.answers) if answer.label in number]
     if not kept:
         raise ValueError(
@@ -294,7 +294,7 @@ def _read(model: Any, items: Sequence[Item]) -> Features:
     sentences = read_sentences(model, [item.words for item in items])
     for number, (item, sentence) in enumerate(zip(items, sentences, strict=True)):
         for question in item.questions:
-            read = [sentence.of(place) for place in question.places or [None]]
+            read = [sentence.of(position) for position in question.positions or [None]]
             chosen = [each for each in read if each is not None]
             if len(chosen) < len(read):
                 left_out += 1
@@ -302,7 +302,7 @@ def _read(model: Any, items: Sequence[Item]) -> Features:
             for layer, each in enumerate(zip(*(torch.split(mean, widths) for mean in chosen), strict=True)):
                 joined = each[0] if len(each) == 1 else torch.cat([*each, each[0] * each[1]])
                 found[layer].append(joined)
-            kind = " ".join(item.words[place].lower() for place in question.places[:1]) or None
+            kind = " ".join(item.words[position].lower() for position in question.positions[:1]) or None
             answers.append(Answer(question.label, kind, number))
     if not answers:
         raise ValueError("no question is left to ask: the set is empty, or lies beyond the model's window")

@@ -12,9 +12,9 @@ DEEPEST, FARTHEST = 6, 5
 
 
 class Question(NamedTuple):
-    """What is asked of a sentence: the label of one word, of a pair of words, or of all (no places)."""
+    """What is asked of a sentence: the label of one word, of a pair of words, or of all (no positions)."""
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     label: str
 
 
@@ -27,33 +27,37 @@ class Item(NamedTuple):
 
 def _each(label: Callable[[Parsed, int], str | None]) -> Callable[[Parsed], list[Question]]:
     def ask(sentence: Parsed) -> list[Question]:
-        found = [(place, label(sentence, place)) for place in range(len(sentence.words))]
-        return [Question((place,), each) for place, each in found if each is not None]
+        found = [(position, label(sentence, position)) for position in range(len(sentence.words))]
+        return [Question((position,), each) for position, each in found if each is not None]
 
     return ask
 
 
-def _distance(sentence: Parsed, place: int) -> str | None:
-    head = sentence.heads[place]
+def _distance(sentence: Parsed, position: int) -> str | None:
+    head = sentence.heads[position]
     if head < 0:
         return None
-    far = min(abs(head - place), FARTHEST)
-    return f"{'right' if head > place else 'left'} {far}{'+' if far == FARTHEST else ''}"
+    far = min(abs(head - position), FARTHEST)
+    return f"{'right' if head > position else 'left'} {far}{'+' if far == FARTHEST else ''}"
 
 
 def _relations(sentence: Parsed) -> list[Question]:
     return [
-        Question((place, head), sentence.relations[place]) for place, head in enumerate(sentence.heads) if head >= 0
+        Question((position, head), sentence.relations[position])
+        for position, head in enumerate(sentence.heads)
+        if head >= 0
     ]
 
 
 SETS: dict[str, Callable[[Parsed], list[Question]]] = {
-    "pos": _each(lambda sentence, place: sentence.upos[place]),
-    "xpos": _each(lambda sentence, place: sentence.xpos[place]),
-    "number": _each(lambda sentence, place: sentence.features[place].get("Number")),
-    "tense": _each(lambda sentence, place: sentence.features[place].get("Tense")),
+    "pos": _each(lambda sentence, position: sentence.upos[position]),
+    "xpos": _each(lambda sentence, position: sentence.xpos[position]),
+    "number": _each(lambda sentence, position: sentence.features[position].get("Number")),
+    "tense": _each(lambda sentence, position: sentence.features[position].get("Tense")),
     "depth": _each(
-        lambda sentence, place: str(min(sentence.depth(place), DEEPEST)) + "+" * (sentence.depth(place) >= DEEPEST)
+        lambda sentence, position: (
+            str(min(sentence.depth(position), DEEPEST)) + "+" * (sentence.depth(position) >= DEEPEST)
+        )
     ),
     "distance": _each(_distance),
     "relation": _relations,

@@ -1,4 +1,4 @@
-"""Properties of places in a text that a cell may keep track of: inside quotes, inside brackets, late in the line …
+"""Properties of positions in a text that a cell may keep track of: inside quotes, inside brackets, late in the line …
 
 Each says for every character whether it holds *after* that character has been read, which is when a state can know it.
 """
@@ -31,35 +31,35 @@ LATE = 40
 def in_quotes(text: str) -> Marks:
     """Between double quotation marks, straight or curly; those left open are closed by an empty line."""
     marks, since = np.zeros(len(text), bool), -1
-    for place, letter in enumerate(text):
+    for position, letter in enumerate(text):
         if letter == "“" or (letter == '"' and since < 0):
-            since = place
-        elif letter in '"”' or (letter == "\n" and text[place - 1 : place] == "\n") or place - since > LONGEST:
+            since = position
+        elif letter in '"”' or (letter == "\n" and text[position - 1 : position] == "\n") or position - since > LONGEST:
             since = -1
-        marks[place] = since >= 0
+        marks[position] = since >= 0
     return marks
 
 
 def in_brackets(text: str) -> Marks:
     """Between round, square or curly brackets; those left open are closed by an empty line."""
     marks, depth, since = np.zeros(len(text), bool), 0, 0
-    for place, letter in enumerate(text):
+    for position, letter in enumerate(text):
         if letter in OPENING:
-            depth, since = depth + 1, place
+            depth, since = depth + 1, position
         elif letter in CLOSING:
             depth = max(0, depth - 1)
-        elif (letter == "\n" and text[place - 1 : place] == "\n") or place - since > LONGEST:
+        elif (letter == "\n" and text[position - 1 : position] == "\n") or position - since > LONGEST:
             depth = 0
-        marks[place] = depth > 0
+        marks[position] = depth > 0
     return marks
 
 
 def late_in_line(text: str) -> Marks:
     """At the 40th character of a line or later."""
     marks, column = np.zeros(len(text), bool), 0
-    for place, letter in enumerate(text):
+    for position, letter in enumerate(text):
         column = 0 if letter == "\n" else column + 1
-        marks[place] = column >= LATE
+        marks[position] = column >= LATE
     return marks
 
 

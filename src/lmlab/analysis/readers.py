@@ -24,14 +24,14 @@ class Parsed(NamedTuple):
     xpos: list[str]
     features: list[dict[str, str]]
     heads: list[int]
-    """The place of each word's head, from 0; −1 at the root."""
+    """The position of each word's head, from 0; −1 at the root."""
     relations: list[str]
 
-    def depth(self, place: int) -> int:
+    def depth(self, position: int) -> int:
         """How many words stand above a word in the tree."""
         depth = 0
-        while self.heads[place] >= 0:
-            place, depth = self.heads[place], depth + 1
+        while self.heads[position] >= 0:
+            position, depth = self.heads[position], depth + 1
             if depth > len(self.words):
                 raise ValueError(f"the heads of {' '.join(self.words)!r} go round in a circle: it is no tree")
         return depth
@@ -85,8 +85,8 @@ def read_crows_pairs(path: str | Path) -> list[CrowsPair]:
     needed = ("sent_more", "sent_less", "bias_type", "stereo_antistereo")
     if missing := [name for name in needed if name not in names]:
         raise ValueError(f"{path} has no column {missing[0]}; give crows_pairs_anonymized.csv")
-    places = [names.index(name) for name in needed]
-    return [CrowsPair(*(str(row[place]) for place in places)) for row in table.rows]
+    positions = [names.index(name) for name in needed]
+    return [CrowsPair(*(str(row[position]) for position in positions)) for row in table.rows]
 
 
 def read_winogender(folder: str | Path) -> list[Schema]:
@@ -115,7 +115,7 @@ class Occurrence(NamedTuple):
     """A word in its sentence, and its sense where that is known."""
 
     words: list[str]
-    place: int
+    position: int
     sense: str = ""
 
 
@@ -128,7 +128,7 @@ class SenseSet(NamedTuple):
 
 
 def read_senses(folder: str | Path) -> SenseSet:
-    """The folder of a word: `train.data.txt` (place, tab, sentence) with `train.gold.txt`, the same of test."""
+    """The folder of a word: `train.data.txt` (position, tab, sentence) with `train.gold.txt`, the same of test."""
     folder = Path(folder)
     check_exists(folder)
     names: dict[str, str] = json.loads(read_whole(folder / "classes_map.txt"))
@@ -142,11 +142,11 @@ def _read(folder: Path, split: str, names: dict[str, str]) -> list[Occurrence]:
         raise ValueError(f"{folder}: {len(lines)} sentences and {len(gold)} senses of {split}: one for each is needed")
     found = []
     for number, (line, sense) in enumerate(zip(lines, gold, strict=True), 1):
-        place, tab, sentence = line.partition("\t")
+        position, tab, sentence = line.partition("\t")
         words = sentence.split()
-        if not tab or not place.isdigit() or int(place) >= len(words):
-            raise ValueError(f"{folder}/{split}.data.txt, line {number}: a place, a tab and a sentence are needed")
-        found.append(Occurrence(words, int(place), names.get(sense, sense)))
+        if not tab or not position.isdigit() or int(position) >= len(words):
+            raise ValueError(f"{folder}/{split}.data.txt, line {number}: a position, a tab and a sentence are needed")
+        found.append(Occurrence(words, int(position), names.get(sense, sense)))
     return found
 
 
@@ -156,8 +156,8 @@ def find_occurrences(lines: Iterable[str], word: str) -> list[Occurrence]:
     for line in lines:
         words = line.split()
         found += [
-            Occurrence(words, place)
-            for place, each in enumerate(words)
+            Occurrence(words, position)
+            for position, each in enumerate(words)
             if each.strip(".,;:!?\"'()[]“”‘’").lower() == word.lower()
         ]
     return found

@@ -76,10 +76,10 @@ class Senses(Viewed):
         )
 
     def notes(self) -> list[str]:
-        told = ["distances in the picture are those of the projection; the figures are of cosines in all dimensions"]
+        notes = ["distances in the picture are those of the projection; the figures are of cosines in all dimensions"]
         if self.left_out:
-            told.append(f"{self.left_out:,} occurrences left out: the tokenizer has no piece for the word")
-        return told
+            notes.append(f"{self.left_out:,} occurrences left out: the tokenizer has no piece for the word")
+        return notes
 
     def table(self) -> Table:
         return Table(("layer", "accuracy", "low", "high", "by sense"), self.layers, ("d", ".1%", ".1%", ".1%", ".1%"))
@@ -115,8 +115,8 @@ def read_senses_of(
         raise ValueError(f"projection {projection!r} is not known; allowed: {', '.join(PROJECTIONS)}")
     given = len(occurrences) + len(against)
     tokenizer = model.source_tokenizer or model.text_tokenizer
-    readable = {each: bool(tokenizer.encode(each)) for each in {o.words[o.place] for o in (*occurrences, *against)}}
-    occurrences, against = ([o for o in part if readable[o.words[o.place]]] for part in (occurrences, against))
+    readable = {each: bool(tokenizer.encode(each)) for each in {o.words[o.position] for o in (*occurrences, *against)}}
+    occurrences, against = ([o for o in part if readable[o.words[o.position]]] for part in (occurrences, against))
     if len(occurrences) < 3:
         raise ValueError(f"{len(occurrences)} occurrences of {word!r}: at least 3 are needed for a picture")
     total = len(occurrences) + len(against)
@@ -132,14 +132,16 @@ def read_senses_of(
     judged = [_judge(number, a, senses, b, known, apart) for number, (a, b) in enumerate(zip(own, other, strict=True))]
     majority = Counter(senses).most_common(1)[0][1] / len(senses) if all(senses) else None
     some = range(len(occurrences))[:MOST_POINTS]
-    places = project(own[layer][list(some)], how, seed=seed)
-    points = [Point(float(places[i, 0]), float(places[i, 1]), senses[i], _told(occurrences[i])) for i in some]
+    at = project(own[layer][list(some)], how, seed=seed)
+    points = [Point(float(at[i, 0]), float(at[i, 1]), senses[i], _in_context(occurrences[i])) for i in some]
     return Senses(word, judged, layer, how, points, dict(Counter(senses)), majority, given - total)
 
 
-def _told(occurrence: Occurrence) -> str:
-    words, place = occurrence.words, occurrence.place
-    return " ".join([*words[max(0, place - 6) : place], f"[{words[place]}]", *words[place + 1 : place + 7]])
+def _in_context(occurrence: Occurrence) -> str:
+    words, position = occurrence.words, occurrence.position
+    return " ".join(
+        [*words[max(0, position - 6) : position], f"[{words[position]}]", *words[position + 1 : position + 7]]
+    )
 
 
 def occurrence_vectors(
@@ -156,11 +158,11 @@ def occurrence_vectors(
     """
     widths = layer_widths(model)
     found: list[Tensor] = []
-    around = [each.place for each in occurrences]
-    for place, sentence in zip(
+    around = [each.position for each in occurrences]
+    for position, sentence in zip(
         around, read_sentences(model, [each.words for each in occurrences], around=around), strict=True
     ):
-        vector = sentence.of(place)
+        vector = sentence.of(position)
         assert vector is not None  # `read_words` gives every word a piece
         found.append(vector)
         if progress is not None and (len(found) % AT_ONCE == 0 or len(found) == len(occurrences)):
@@ -213,9 +215,11 @@ def project(vectors: Tensor, how: Projection, *, seed: int = 0) -> Tensor:
     if how == "pca":
         centred = (vectors - vectors.mean(0)).double()
         u, s, _ = torch.linalg.svd(centred, full_matrices=False)
-        places: Tensor = u[:, :2] * s[:2]
-        signs = places.gather(0, places.abs().argmax(0, keepdim=True)).sign()  # a component has no sign of its own
-        return (places * torch.where(signs == 0, 1.0, signs)).float()
+        positions: Tensor = u[:, :2] * s[:2]
+        signs = positions.gather(
+            0, positions.abs().argmax(0, keepdim=True)
+        ).sign()  # a component has no sign of its own
+        return (positions * torch.where(signs == 0, 1.0, signs)).float()
     try:
         from sklearn.manifold import TSNE
     except ImportError:

@@ -80,14 +80,14 @@ class Surprisals(Viewed):
         return f"{self.bits:,.1f} bits over {words:,} words{each}{f' ({self.run})' if self.run else ''}."
 
     def notes(self) -> list[str]:
-        said = []
+        notes = []
         if self.pseudo:
-            said.append(
+            notes.append(
                 "masked model: each token given all others, before and after it; not comparable with left-to-right bits"
             )
         if self.both_ways:
-            said.append("model of two directions: each token's bits are the mean of left to right and right to left")
-        return [*said, *describe_unknown(self.unknown)]
+            notes.append("model of two directions: each token's bits are the mean of left to right and right to left")
+        return [*notes, *describe_unknown(self.unknown)]
 
     def table(self) -> Table:
         if self.by_token:
@@ -98,11 +98,11 @@ class Surprisals(Viewed):
             ]
             return Table(("text", "word", "token", "start", "end", "bits"), rows, ("d", "d", "", "d", "d", ".3f"))
         rows = [
-            (number, place, word.word, len(word.word), word.start, word.end, word.tokens, word.bits)
+            (number, position, word.word, len(word.word), word.start, word.end, word.tokens, word.bits)
             for number, text in enumerate(self.texts, 1)
-            for place, word in enumerate(text.words)
+            for position, word in enumerate(text.words)
         ]
-        columns = ("text", "place", "word", "letters", "start", "end", "tokens", "bits")
+        columns = ("text", "position", "word", "letters", "start", "end", "tokens", "bits")
         return Table(columns, rows, ("d", "d", "", "d", "d", "d", "d", ".3f"))
 
     def figures(self) -> list[Figure]:
@@ -114,13 +114,13 @@ class Surprisals(Viewed):
 
 def _pieces(text: TextSurprisals, *, by_token: bool) -> list[tuple[str, float]]:
     """The text cut at its words or tokens, nothing of it left out."""
-    found, place = [], 0
+    found, position = [], 0
     for part in text.tokens if by_token else text.words:
-        end = max(place, part.end)
-        if end > place:
-            found.append((text.text[place:end], part.bits))
-            place = end
-    return [*found, (text.text[place:], 0.0)] if place < len(text.text) else found
+        end = max(position, part.end)
+        if end > position:
+            found.append((text.text[position:end], part.bits))
+            position = end
+    return [*found, (text.text[position:], 0.0)] if position < len(text.text) else found
 
 
 class WordDifference(NamedTuple):
@@ -166,19 +166,19 @@ class SurprisalDifference(Viewed):
 
     def table(self) -> Table:
         rows = [
-            (number, place, word.word, word.first, word.second, word.difference)
+            (number, position, word.word, word.first, word.second, word.difference)
             for number, text in enumerate(self.texts, 1)
-            for place, word in enumerate(text)
+            for position, word in enumerate(text)
         ]
-        return Table(("text", "place", "word", *self.runs, "difference"), rows, ("d", "d", "", ".3f", ".3f", "+.3f"))
+        return Table(("text", "position", "word", *self.runs, "difference"), rows, ("d", "d", "", ".3f", ".3f", "+.3f"))
 
     def figures(self) -> list[Figure]:
         shown = []
         for number, (text, words) in enumerate(zip(self.whole, self.texts, strict=True), 1):
-            pieces, place = [], 0
+            pieces, position = [], 0
             for word in words:
-                pieces.append((text[place : word.end], word.difference))
-                place = word.end
+                pieces.append((text[position : word.end], word.difference))
+                position = word.end
             shown.append(ColouredText(f"Text {number}", pieces, STRONGEST / 3, unit="+.1f"))
         return list(shown[:MOST_TEXTS])
 
@@ -198,7 +198,7 @@ def read_surprisals(
     score = scorer.score(given, batch=batch, progress=progress)
     found = []
     for text, nats in zip(given, score.token_nats, strict=True):
-        ids, offsets = scorer.tokenizer.encode_places(text)
+        ids, offsets = scorer.tokenizer.encode_with_offsets(text)
         words = _assign(find_words(text, offsets))
         tokens = [
             Token(scorer.tokenizer.show(token), start, end, word, float(value) / math.log(2))
@@ -227,15 +227,15 @@ def _assign(words: Sequence[int | None]) -> list[int]:
 
 
 def _gather(text: str, tokens: Sequence[Token]) -> list[Word]:
-    found, place = [], 0
+    found, position = [], 0
     by_word: dict[int, list[Token]] = {}
     for token in tokens:
         by_word.setdefault(token.word, []).append(token)
     for number, word in enumerate(text.split()):
-        start = text.index(word, place)
-        place = start + len(word)
+        start = text.index(word, position)
+        position = start + len(word)
         own = by_word.get(number, [])
-        found.append(Word(word, start, place, len(own), math.fsum(token.bits for token in own)))
+        found.append(Word(word, start, position, len(own), math.fsum(token.bits for token in own)))
     return found
 
 

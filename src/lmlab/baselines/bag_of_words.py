@@ -118,12 +118,12 @@ class WordClassifier:
     def fit(self, train: Sequence[Example], *, valid: Sequence[Example] | None = None) -> None:
         check_examples(train)
         self.labels: list[str] = sorted({each.label for each in train})
-        place = {label: i for i, label in enumerate(self.labels)}
+        position = {label: i for i, label in enumerate(self.labels)}
 
         def objective(examples: Sequence[Example]) -> Objective:
-            return cross_entropy_to(torch.tensor([place[each.label] for each in examples]))
+            return cross_entropy_to(torch.tensor([position[each.label] for each in examples]))
 
-        known = None if valid is None else [each for each in valid if each.label in place]
+        known = None if valid is None else [each for each in valid if each.label in position]
         self._features, self._linear = fit_texts(train, known, make_objective=objective, outputs=len(self.labels))
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
@@ -184,11 +184,11 @@ def fit_texts(
     penalty, best = USUAL_PENALTY, None
     if held_out:
         matrix, objective = features.matrix([rows[i] for i in chosen]), make_objective([train[i] for i in chosen])
-        judged, judge = features.matrix(features.rows(held_out)), make_objective(held_out)
+        held, held_loss = features.matrix(features.rows(held_out)), make_objective(held_out)
         fitted, lowest = None, math.inf
         for each in PENALTIES:
             fitted = fit_linear(matrix, objective, outputs=outputs, penalty=each / len(chosen), start=fitted)
-            if (loss := float(judge(fitted.scores(judged))[0])) < lowest:
+            if (loss := float(held_loss(fitted.scores(held))[0])) < lowest:
                 penalty, best, lowest = each, fitted, loss
         if len(chosen) == len(train) and best is not None:
             return features, best

@@ -68,10 +68,10 @@ def _starts(sizes: Tensor) -> Tensor:
     return F.pad(sizes.cumsum(0)[:-1], (1, 0)) if len(sizes) else sizes
 
 
-def _sum_bags(table: Tensor, places: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
-    if not len(places) or not len(offsets):
+def _sum_bags(table: Tensor, positions: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
+    if not len(positions) or not len(offsets):
         return table.new_zeros(len(offsets), table.shape[1])
-    return F.embedding_bag(places, table, offsets, mode="sum", per_sample_weights=values)
+    return F.embedding_bag(positions, table, offsets, mode="sum", per_sample_weights=values)
 
 
 class Linear(NamedTuple):

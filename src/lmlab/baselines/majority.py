@@ -64,7 +64,9 @@ class MajorityChoice:
     def predict(self, examples: Sequence[Example]) -> Predictions:
         found = []
         for each in examples:
-            found.append(most_frequent(Counter({place: self._counts[place] for place in range(len(each.choices))})))
+            found.append(
+                most_frequent(Counter({position: self._counts[position] for position in range(len(each.choices))}))
+            )
         return Predictions([label for label, _ in found], np.array([share for _, share in found], dtype=np.float64))
 
 

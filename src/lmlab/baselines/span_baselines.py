@@ -82,11 +82,11 @@ class ChoiceOverlap:
         for number, each in enumerate(examples):
             question, context = set(words_of(str(each.a))), set(words_of(each.b or ""))
             longest = max((len(choice) for choice in each.choices), default=1) or 1
-            for place, choice in enumerate(each.choices):
+            for position, choice in enumerate(each.choices):
                 words = set(words_of(choice))
                 total = self._rarity.total(words) or 1.0
                 shares = [self._rarity.total(words & other) / total for other in (question, context)]
-                at = [float(place == i) for i in range(self.PLACES)]
+                at = [float(position == i) for i in range(self.PLACES)]
                 rows.append([*shares, len(choice) / longest, math.log1p(len(words)), *at])
                 groups.append(number)
         return np.array(rows, dtype=np.float64).reshape(len(rows), 4 + self.PLACES), np.array(groups, dtype=np.int64)
@@ -95,7 +95,7 @@ class ChoiceOverlap:
 class Candidates(NamedTuple):
     """Spans of a context that may answer a question, with their features."""
 
-    places: list[tuple[int, int]]  # characters from, to; (0, 0): there is no answer
+    positions: list[tuple[int, int]]  # characters from, to; (0, 0): there is no answer
     features: Floats
 
 
@@ -114,12 +114,12 @@ class AnswerOverlap:
         count = 0
         for each in train[:: -(-len(train) // MOST_QUESTIONS)]:
             candidates = self._candidates(each)
-            if (place := nearest(candidates.places, each.label)) is None:
+            if (position := nearest(candidates.positions, each.label)) is None:
                 continue
-            groups.append(np.full(len(candidates.places), len(right)))
-            right.append(count + place)
+            groups.append(np.full(len(candidates.positions), len(right)))
+            right.append(count + position)
             features.append(candidates.features)
-            count += len(candidates.places)
+            count += len(candidates.positions)
         if not right:
             raise ValueError("no answer of the training examples is found in its context")
         self._linear = fit_choice(np.concatenate(features), np.concatenate(groups), right=np.array(right))
@@ -128,12 +128,12 @@ class AnswerOverlap:
         answers, probabilities = [], np.ones(len(examples))
         for number, each in enumerate(examples):
             candidates = self._candidates(each)
-            if not candidates.places:
+            if not candidates.positions:
                 answers.append("")
                 continue
-            one_group = np.zeros(len(candidates.places), dtype=np.int64)
+            one_group = np.zeros(len(candidates.positions), dtype=np.int64)
             best, confidence = choose(self._linear, candidates.features, one_group, count=1)
-            start, end = candidates.places[best[0]]
+            start, end = candidates.positions[best[0]]
             answers.append((each.b or "")[start:end])
             probabilities[number] = confidence[0]
         return Predictions(answers, probabilities)
@@ -189,11 +189,13 @@ class AnswerOverlap:
             ],
             axis=1,
         )
-        places = [(pieces[i].start(), pieces[j - 1].end()) for i, j in zip(start.tolist(), end.tolist(), strict=True)]
+        positions = [
+            (pieces[i].start(), pieces[j - 1].end()) for i, j in zip(start.tolist(), end.tolist(), strict=True)
+        ]
         if self._may_be_none:
             none = np.zeros((1, features.shape[1]))  # no features: it wins if all other candidates score low
-            features, places = np.concatenate([features, none]), [*places, (0, 0)]
-        return Candidates(places, features)
+            features, positions = np.concatenate([features, none]), [*positions, (0, 0)]
+        return Candidates(positions, features)
 
 
 def short_spans(
@@ -212,12 +214,12 @@ def _running(values: Sequence[bool] | NDArray[np.generic]) -> Floats:
     return np.append(0.0, np.cumsum(np.asarray(values, dtype=np.float64)))
 
 
-def nearest(places: Sequence[tuple[int, int]], answers: Sequence[Answer]) -> int | None:
+def nearest(positions: Sequence[tuple[int, int]], answers: Sequence[Answer]) -> int | None:
     """The candidate that equals the first answer or overlaps it most; None without overlap."""
     if not answers:
-        return places.index((0, 0)) if (0, 0) in places else None
+        return positions.index((0, 0)) if (0, 0) in positions else None
     low, high = answers[0].start, answers[0].start + len(answers[0].text)
-    shares = [max(0, min(end, high) - max(start, low)) / max(end - start, high - low, 1) for start, end in places]
+    shares = [max(0, min(end, high) - max(start, low)) / max(end - start, high - low, 1) for start, end in positions]
     return int(np.argmax(shares)) if shares and max(shares) > 0 else None
 
 

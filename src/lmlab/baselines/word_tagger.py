@@ -71,14 +71,14 @@ class WordTagger:
         self.tags: list[str] = sorted({tag for each in train for tag in each.label}) or ["O"]
         number = {tag: i for i, tag in enumerate(self.tags)}
         targets = torch.tensor([number[tag] for each in train for tag in each.label], dtype=torch.long)
-        places = self._number_features(train)
+        positions = self._number_features(train)
         self._weights = torch.zeros(len(self._columns) + 1, len(self.tags))
         self._bias = torch.zeros(len(self.tags))
         squares = torch.full_like(self._weights, 1e-10), torch.full_like(self._bias, 1e-10)
         generator = torch.Generator().manual_seed(0)
         for _ in range(PASSES):
             for rows in torch.split(torch.randperm(len(targets), generator=generator), WORDS_AT_ONCE):
-                here = places[rows]
+                here = positions[rows]
                 gradient = self._scores(here).softmax(1)
                 gradient[torch.arange(len(rows)), targets[rows]] -= 1
                 gradient /= len(rows)
@@ -91,7 +91,7 @@ class WordTagger:
                 self._bias -= RATE * gradient.sum(0) / squares[1].sqrt()
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
-        confidence, best = self._scores(self._places(examples)).softmax(1).max(1)
+        confidence, best = self._scores(self._positions(examples)).softmax(1).max(1)
         ends = np.cumsum([len(each.a) for each in examples], dtype=int)[:-1]
         tags = [tuple(self.tags[i] for i in row) for row in np.split(best.numpy(), ends)][: len(examples)]
         means = [row.mean() if len(row) else 1.0 for row in np.split(confidence.double().numpy(), ends)][
@@ -100,11 +100,11 @@ class WordTagger:
         return Predictions(tags, np.array(means, dtype=np.float64))
 
     def _number_features(self, train: Sequence[Example]) -> Tensor:
-        """Number the features of training words, and give those of each word, as `_places` does."""
+        """Number the features of training words, and give those of each word, as `_positions` does."""
         numbers: dict[str, int] = {}
         rows = [[numbers.setdefault(name, len(numbers)) for name in word] for word in all_features(train)]
-        places = torch.tensor(rows, dtype=torch.long).view(len(rows), FEATURES)
-        counts = torch.bincount(places.view(-1), minlength=len(numbers))
+        positions = torch.tensor(rows, dtype=torch.long).view(len(rows), FEATURES)
+        counts = torch.bincount(positions.view(-1), minlength=len(numbers))
         # drop features that only one word has, unless there are few words
         least = 2 if len(numbers) > FEW_FEATURES else 1
         kept = (counts >= least).nonzero()[:, 0]
@@ -112,17 +112,17 @@ class WordTagger:
         new[kept] = torch.arange(len(kept))
         names = list(numbers)
         self._columns = {names[old]: column for column, old in enumerate(kept.tolist())}
-        return new[places]
+        return new[positions]
 
-    def _places(self, examples: Sequence[Example]) -> Tensor:
+    def _positions(self, examples: Sequence[Example]) -> Tensor:
         """The feature numbers of each word of all examples; the last number is for unknown features: [N, F]."""
         unknown = len(self._columns)
         rows = [[self._columns.get(name, unknown) for name in word] for word in all_features(examples)]
         return torch.tensor(rows, dtype=torch.long).view(len(rows), FEATURES)
 
-    def _scores(self, places: Tensor) -> Tensor:
+    def _scores(self, positions: Tensor) -> Tensor:
         """Scores of each tag: [N, C]."""
-        if not len(places):
+        if not len(positions):
             return torch.zeros(0, len(self.tags))
         unknown = len(self._columns)
-        return F.embedding_bag(places, self._weights, mode="sum", padding_idx=unknown) + self._bias
+        return F.embedding_bag(positions, self._weights, mode="sum", padding_idx=unknown) + self._bias

@@ -50,7 +50,7 @@ def _end_at_once() -> None:
             continue
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
+def _show_warning(message: Warning | str, category: type[Warning], *where: object, **more: object) -> None:
     from lmlab.messages import printable
 
     print(f"warning: {printable(str(message))}", file=sys.stderr)

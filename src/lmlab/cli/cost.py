@@ -249,11 +249,11 @@ def _memory_table(result: Estimate) -> Any:
     from rich.table import Table
 
     rows = f"{result.batch} row{'s' if result.batch != 1 else ''} of {result.design.window} tokens"
-    place = "one device" if result.devices == 1 else f"each of {result.devices:,} devices"
+    position = "one device" if result.devices == 1 else f"each of {result.devices:,} devices"
     table = Table(
         "memory per device", "weights", "gradients", "optimizer", "activations", "total",
         f"fits {result.device_memory / 1e9:.0f} GB", title_justify="left",
-        title=f"{rows} on {place}",
+        title=f"{rows} on {position}",
     )  # fmt: skip
     for name, memory in result.memory.items():
         fits = "[green]yes[/green]" if memory.total <= result.device_memory else "[red]no[/red]"

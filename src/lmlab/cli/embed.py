@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 def embed(
     run: NeuralRun,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Texts, one per line; '-' reads standard input.")] = "-",
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Texts, one per line ('-': standard input); pictures for clip.")
+    ] = "-",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The .npy file to write.")] = None,
     layers: Annotated[str, typer.Option(help="Layers to combine: last, mix, sum:all, concat:-4: …")] = "last",
     pool: Annotated[str | None, typer.Option(help="One vector per text: cls, mean or max.")] = None,
@@ -42,15 +44,21 @@ def embed(
 
       lmlab embed runs/lstm - --layers concat:-2: -o tokens.npy < sentences.txt
 
+      lmlab embed runs/clip FOLDER -o pictures.npy
+
     With --pool the array is \\[texts, width], a row for each line; that of an empty line is zero. Without --pool it is
     \\[tokens, width], all texts after each other, and a .json file next to it lists the tokens, their words, and where
     each text begins.
 
     --layers is last, first (the embeddings), second-to-last, a number, mix (the mean of all; mix:norm normalises each
     first, mix:0.2,0.3,0.5 weighs them), or sum:, mean: or concat: with all, -4:, 1:3 or 0,2.
+
+    A model of pictures and texts (clip) gives each picture of a folder, table or zip file, or each line of a text, one
+    unit vector in one space; a .json file next to it lists their names.
     """
     from lmlab.analysis.embedding import find_pool
     from lmlab.cli.console import progress_bar
+    from lmlab.cli.evaluate import can
     from lmlab.decoding.checks import TooLongError
     from lmlab.language_model import load
     from lmlab.layers.layer_mix import select_layers
@@ -60,16 +68,25 @@ def embed(
         given = "nothing" if output is None else output
         raise ValueError(f"-o {given}: say where to write the vectors, a name that ends in .npy: -o vectors.npy")
     listing = output.with_suffix(".json")
+    if can(run, "pictures and texts") and pool is None and layers == "last":
+        from lmlab.cli.picture_texts import embed_both
+
+        check_outputs({"-o": output, "the list of names": listing}, inputs=[run, file], overwrite=overwrite)
+        names, vectors = embed_both(run, file, device=device)
+        _write(output, vectors)
+        _write_names(listing, names)
+        print(printable(f"wrote {output}: {len(names):,} x {vectors.shape[1]:,}\nwrote {listing}: their names"))
+        return
     outputs = {"-o": output} | ({"the list of tokens": listing} if pool is None else {})
     check_outputs(outputs, inputs=[run, file], overwrite=overwrite)
     select_layers(layers)
     wanted = None if pool is None else find_pool(pool)
-    place = choose_device(device)
+    position = choose_device(device)
     texts = read_lines(file)
     if not texts:
         raise ValueError(f"{file}: there is no line to embed")
     with progress_bar("embedding") as progress:
-        model = load(run, device=place)
+        model = load(run, device=position)
         options: dict[str, Any] = {
             "layers": layers,
             "truncate": truncate,
@@ -123,6 +140,14 @@ def _write(path: Path, vectors: Any) -> None:
     with writing(path) as new, open(new, "wb") as file:
         np.save(file, vectors, allow_pickle=False)
         file.flush()
+
+
+def _write_names(path: Path, names: list[str]) -> None:
+    import json
+
+    from lmlab.runs.storage import write_bytes
+
+    write_bytes(path, (json.dumps({"names": names}, ensure_ascii=False) + "\n").encode())
 
 
 def _write_listing(path: Path, found: list[TokenVectors], *, layers: str) -> None:

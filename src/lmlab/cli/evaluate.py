@@ -20,6 +20,7 @@ from lmlab.cli.options import (
     Mix,
     NoRepeat,
     Overwrite,
+    Templates,
 )
 from lmlab.cli.texts import check_outputs, is_stream, spooled
 from lmlab.messages import printable
@@ -42,6 +43,7 @@ def evaluate(
     beams: Beams = 5,
     length_penalty: LengthPenalty = 0.6,
     no_repeat: NoRepeat = 0,
+    template: Templates = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="File of predictions or translations to write.")
@@ -61,11 +63,26 @@ def evaluate(
 
       lmlab evaluate runs/whisper clips.tsv --json
 
+      lmlab evaluate runs/cart-pole episodes.npz
+
+      lmlab evaluate runs/clip captions.tsv --json
+
+      lmlab evaluate runs/clip FOLDER --template "a picture of a {}"
+
+      lmlab evaluate runs/scenes captions.tsv
+
     A fine-tuned run is measured by the metric of its task, with a 95% interval: accuracy, F1, Matthews correlation,
     Pearson and Spearman correlation, exact match.
 
     A speech recognizer is measured by its word and character error rates, of texts in lower case without punctuation,
-    and of texts as they are. Its search is greedy unless --beams is another number than 5.
+    and of texts as they are. A captioner is measured by exact match with one of the captions of a picture, and by BLEU.
+    The search of both is greedy unless --beams is another number than 5.
+
+    A policy is measured by the actions that it predicts in episodes; lmlab act shows how well it acts.
+
+    A model of pictures and texts (clip) is measured by recall@1, 5 and 10 in both directions on pictures with captions,
+    and by its zero-shot accuracy on pictures with classes, each with what chance would give. Its own data are split as
+    in training, and the test pictures are used.
 
     BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab\\[eval]'
     """
@@ -86,11 +103,37 @@ def evaluate(
             device=device,
         )
         return
-    if data is not None and run.is_dir() and _reads_sound(run):
+    if data is not None and run.is_dir() and can(run, "pictures and texts"):
+        from lmlab.cli.picture_texts import evaluate_matches
+
+        if output is not None:
+            raise ValueError("-o: the scores of pictures and texts are printed; leave it out, or use --json")
+        evaluate_matches(run, data, columns=columns, templates=template, json_=json_, device=device)
+        return
+    if template:
+        raise ValueError(f"--template is for a model of pictures and texts (clip), and {run} is none")
+    if data is not None and run.is_dir() and can(run, "captions"):
+        from lmlab.cli.caption_scores import evaluate_captions
+
+        check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
+        greedy = 1 if beams == 5 else beams
+        evaluate_captions(run, data, columns=columns, beams=greedy, output=output, json_=json_, device=device)
+        return
+    if data is not None and run.is_dir() and can(run, "transcripts"):
         from lmlab.cli.transcription_scores import evaluate_speech
 
         check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
         evaluate_speech(run, data, beams=1 if beams == 5 else beams, output=output, json_=json_, device=device)
+        return
+    if data is not None and run.is_dir() and can(run, "actions"):
+        from lmlab.analysis.action_errors import measure_actions
+        from lmlab.cli.console import progress_bar
+        from lmlab.cli.inspect.display import check_output, open_run, show
+
+        check_output(output, inputs=[run, data], overwrite=overwrite)
+        with progress_bar("reading") as progress:
+            errors = measure_actions(open_run(run, device).actor, [data], run=run.name, progress=progress)
+        show(errors, output=output, json_=json_, about=str(run))
         return
     if data is not None or columns is not None or others or drop_bad_labels:
         if not run.is_dir():
@@ -134,13 +177,13 @@ def evaluate(
     _print(values, json_=json_)
 
 
-def _reads_sound(run: Path) -> bool:
-    """Whether a run is that of a speech recognizer."""
+def can(run: Path, ability: str) -> bool:
+    """Whether the system of a run is listed with an ability, without loading its weights."""
     from lmlab.models import find
     from lmlab.runs.storage import read_json
 
     config = read_json(run / "config.json") if (run / "config.json").is_file() else {}
-    return isinstance(config, dict) and "kind" in config and "transcripts" in find(str(config["kind"])).does
+    return isinstance(config, dict) and "kind" in config and ability in find(str(config["kind"])).does
 
 
 def _evaluate_task(

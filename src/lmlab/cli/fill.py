@@ -44,7 +44,7 @@ def fill(
 
       lmlab fill runs/xlnet "[MASK] [MASK] is a city" --jointly --order 2,1
 
-    [MASK] or <mask> stands for one token. Several masks are filled independently, or jointly with --jointly; both
+    [MASK] or <mask> is one token. Several masks are filled independently, or jointly with --jointly; both
     probabilities are shown.
     """
     from lmlab.decoding.filler import find_order
@@ -65,8 +65,8 @@ def fill(
     console = Console(highlight=False)
     if found.by_generator:
         console.print("ELECTRA's generator fills the masks; its discriminator only detects replaced tokens.")
-    if len(found.blanks) > 1:
-        _print_blanks(console, found)
+    if len(found.candidates) > 1:
+        _print_candidates(console, found)
     _print_fillings(console, found)
 
 
@@ -83,32 +83,32 @@ def _as_dict(found: Filled) -> dict[str, object]:
             }
             for filling in found.fillings
         ],
-        "blanks": [
-            [{"token": candidate.token, "probability": candidate.probability} for candidate in blank]
-            for blank in found.blanks
+        "candidates": [
+            [{"token": candidate.token, "probability": candidate.probability} for candidate in mask]
+            for mask in found.candidates
         ],
     }
 
 
-def _print_blanks(console: Console, found: Filled) -> None:
+def _print_candidates(console: Console, found: Filled) -> None:
     """The best tokens of each mask: side by side, or below each other if there are many."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title="each blank while all are open", title_justify="left")
-    if len(found.blanks) > SIDE_BY_SIDE:
-        table.add_column("blank", justify="right")
+    table = Table(title="each mask independently", title_justify="left")
+    if len(found.candidates) > SIDE_BY_SIDE:
+        table.add_column("mask", justify="right")
         table.add_column("most probable tokens")
-        for number, blank in enumerate(found.blanks[:MOST_SHOWN], start=1):
-            best = (f"{candidate.token} {_percent(candidate.probability).strip()}" for candidate in blank)
+        for number, mask in enumerate(found.candidates[:MOST_SHOWN], start=1):
+            best = (f"{candidate.token} {_percent(candidate.probability).strip()}" for candidate in mask)
             table.add_row(str(number), Text("   ".join(best)))
         console.print(table)
-        if len(found.blanks) > MOST_SHOWN:
-            console.print(f"… and {len(found.blanks) - MOST_SHOWN} more blanks; --json gives all")
+        if len(found.candidates) > MOST_SHOWN:
+            console.print(f"… and {len(found.candidates) - MOST_SHOWN} more masks; use --json to see all")
         return
-    for number in range(1, len(found.blanks) + 1):
-        table.add_column(f"blank {number}")
-    for row in zip(*found.blanks, strict=True):
+    for number in range(1, len(found.candidates) + 1):
+        table.add_column(f"mask {number}")
+    for row in zip(*found.candidates, strict=True):
         table.add_row(*(Text(f"{_percent(candidate.probability)}  {candidate.token}") for candidate in row))
     console.print(table)
 
@@ -117,23 +117,23 @@ def _print_fillings(console: Console, found: Filled) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    if len(found.blanks) == 1:
+    if len(found.candidates) == 1:
         table = Table("token", "probability", "text")
         for filling in found.fillings:
             table.add_row(
                 Text(filling.tokens[0], style="bold"), Text(_percent(filling.joint)), Text(_safe(filling.text))
             )
     else:
-        best, other = ("together", "each alone") if found.jointly else ("each alone", "together")
-        many = len(found.blanks) > SIDE_BY_SIDE
+        best, other = ("joint", "independent") if found.jointly else ("independent", "joint")
+        many = len(found.candidates) > SIDE_BY_SIDE
         table = Table(
             *([] if many else ["tokens"]),
             best,
             other,
             "text",
-            title=f"all blanks, the best {best}",
+            title=f"all masks, sorted by {best} probability",
             title_justify="left",
-            caption="each alone: P(a) P(b), all blanks open; together: P(a) P(b | a), each given those before it",
+            caption="independent: P(a) P(b); joint: P(a) P(b | a)",
             caption_justify="left",
         )
         for filling in found.fillings:

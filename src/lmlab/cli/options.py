@@ -60,6 +60,9 @@ Valid = Annotated[list[str] | None, typer.Option(metavar="FILE", help="Text for 
 Test = Annotated[list[str] | None, typer.Option(metavar="FILE", help="Text for testing. (default: part of TEXT)")]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of random seeds to repeat with.")]
 Columns = Annotated[str | None, typer.Option(help="Columns by name or number: a=review,label=stars.")]
+Templates = Annotated[
+    list[str] | None, typer.Option("--template", help='Text around a label: "a picture of a {}"; repeatable.')
+]
 Epochs = Annotated[float | None, typer.Option(min=0.01, help="Passes over the examples. (default: 3; frozen: 20)")]
 Leaks = Annotated[str, typer.Option(help="Test examples also in training: keep, train or test.")]
 DropBadLabels = Annotated[bool, typer.Option("--drop-bad-labels", help="Skip rows whose score is not a number.")]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmlab.cli.options import Columns, Device, Json, Mix, OutputFile, Overwrite, Top
+from lmlab.cli.options import Columns, Device, Json, Mix, OutputFile, Overwrite, Templates, Top
 from lmlab.cli.texts import check_outputs, is_input, is_stream, note_file_name, read_lines
 from lmlab.messages import printable
 
@@ -29,6 +29,8 @@ def predict(
     context: Annotated[Path | None, typer.Option(help="Text file with the answers to questions.")] = None,
     others: Mix = None,
     columns: Columns = None,
+    labels: Annotated[str | None, typer.Option(help='Zero-shot labels of pictures: "cat,dog".')] = None,
+    template: Templates = None,
     top: Top = 3,
     json_: Json = False,
     output: OutputFile = None,
@@ -49,18 +51,34 @@ def predict(
 
       lmlab predict runs/forwards reviews.txt --mix runs/backwards
 
+      lmlab predict runs/clip photo.png --labels "cat,dog" --template "a picture of a {}"
+
     Give a text, the two texts of a pair, or a question with its choices. A file has one text per line (pairs with a tab
-    between them), or any format of lmlab finetune. --json prints one object per line.
+    between them), or any format of lmlab finetune. --json prints one object per line. --labels is for a model of
+    pictures and texts (clip), which has learnt no labels: a picture gets the label whose text is nearest to it.
     """
     from dataclasses import replace
 
     from lmlab.cli.console import progress_bar
     from lmlab.language_model import load_ensemble
+    from lmlab.runs.storage import TASK
     from lmlab.tasks.predicting import describe_left_out, to_json
     from lmlab.training.devices import choose_device
 
     files = [text for text in texts or [] if is_input(text)]
     check_outputs({"-o": output}, inputs=[run, *(others or []), context, *files], overwrite=overwrite)
+    if labels is not None or template:
+        from lmlab.cli.picture_texts import predict_labels
+
+        if labels is None:
+            raise ValueError('--template belongs to zero-shot labels: give them, as --labels "cat,dog"')
+        lines = predict_labels(run, texts or [], labels, template, top=top, json_=json_, device=device)
+        _write_lines(lines, output)
+        return
+    from lmlab.cli.evaluate import can
+
+    if can(run, "pictures and texts") and not (run / TASK).is_file():
+        raise ValueError(f'{run} has learnt no labels: name some, as in --labels "cat,dog"')
     predictor = load_ensemble([run, *(others or [])], device=choose_device(device))
     examples = read_examples(predictor, texts or [], context, columns=columns)
     with progress_bar("predicting") as progress:
@@ -69,6 +87,11 @@ def predict(
         print(f"warning: {note}", file=sys.stderr)
     pairs = zip(examples, predictions, strict=True)
     lines = [to_json(*pair) if json_ else predictor.task.format_prediction(*pair, top=top) for pair in pairs]
+    _write_lines(lines, output)
+
+
+def _write_lines(lines: list[str], output: Path | None) -> None:
+    """Write lines to the screen, or to a file, whole or not at all."""
     text = "".join(f"{line}\n" for line in lines)
     if output is None:
         sys.stdout.write(text)

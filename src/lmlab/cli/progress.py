@@ -65,6 +65,8 @@ class TrainingDisplay:
         cut = "" if tokenizer is None else f"tokenizer {tokenizer.spec} ({tokenizer.vocabulary:,} types); "
         name = plan.path.name if self.several else recipe.kind
         self.console.print(f"{name}: {size}{cut}{held}", markup=False)
+        for found in corpus.checked:
+            self.console.print(f"  {found}", markup=False, soft_wrap=True)
         self.task = self.bars.add_task(f"train {escape(name)}", total=1.0, detail="")
 
     def log(self, line: dict[str, Any], progress: TrainingProgress) -> None:

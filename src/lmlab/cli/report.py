@@ -81,7 +81,7 @@ def _report_task(run: Path, *, open_: bool) -> None:
 
 
 def _check(path: Path, run: Path) -> None:
-    """Refuse a place where nothing can be written, or where something else than an earlier report is."""
+    """Raise an error if the page cannot be written, or if another file than an earlier report is there."""
     from lmlab.cli.texts import check_output
     from lmlab.pages.run import MARK
 

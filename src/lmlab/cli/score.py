@@ -81,7 +81,7 @@ def score(
     from lmlab.training.devices import choose_device
     from lmlab.training.energy_meter import EnergyMeter
 
-    place, grid = choose_device(device), find_grid(country)
+    position, grid = choose_device(device), find_grid(country)
     how = documents or documents_of(run)
     check_outputs({}, inputs=[run, *(files or [])])
     groups = [(each, [each]) for each in text or []]
@@ -94,10 +94,10 @@ def score(
     if not groups:
         raise ValueError("nothing to score: give FILE (or - for standard input), --text TEXT, or --held-out")
     with progress_bar("scoring") as progress:
-        model = choose_boundary(load(run, device=place), boundary)
+        model = choose_boundary(load(run, device=position), boundary)
         if mix:
             others, weighted = zip(*map(_run_and_weight, mix), strict=True)
-            parts = [choose_boundary(load(other, device=place), boundary) for other in others]
+            parts = [choose_boundary(load(other, device=position), boundary) for other in others]
             other_text = read_documents(learn_weights, documents=how) if learn_weights else None
             model = _mixture(model, parts, list(weighted), other_text, batch, progress)
         elif learn_weights:
@@ -106,7 +106,7 @@ def score(
             name, texts = groups[-1]
             part = choose_scored_part(model, make_test_text(texts, prompt=None))
             groups[-1] = (name if part.texts == texts else f"part of {name}", part.texts)
-        meter = EnergyMeter(place)
+        meter = EnergyMeter(position)
         found = model.scorer.score_groups([group for _, group in groups], batch=batch, progress=progress)
         cost = meter.lap().as_dict(method=meter.method, grid=grid)
     share = fraction_trained_on(run, given) if given else 0.0
@@ -122,14 +122,14 @@ def score(
         _print_json(scores, cost, by_token=by_token, weights=weights, documents=how, share=share)
         return
     console = Console(highlight=False, soft_wrap=True)
-    told = Console(highlight=False, soft_wrap=True, stderr=True) if by_token and not console.is_terminal else console
+    output = Console(highlight=False, soft_wrap=True, stderr=True) if by_token and not console.is_terminal else console
     if by_token:
         _print_tokens(console, scores, spaced=model.text_tokenizer.lossy)
     if len(scores) > 1:
-        _print_table(told, scores)
+        _print_table(output, scores)
     elif held_out:
-        told.print(f"{scores[0][0]}:")
-    _print(told, add_scores(found), model, cost, weights=weights)
+        output.print(f"{scores[0][0]}:")
+    _print(output, add_scores(found), model, cost, weights=weights)
 
 
 def _held_out(run: Path) -> tuple[str, list[str]]:
@@ -258,11 +258,11 @@ def _print(
         totals.print(line, markup=False)
     if result.directions:
         each = [(name, result.in_direction(name)) for name in result.directions]
-        told = ", ".join(
+        directions = ", ".join(
             f"{name} {one.bits_per_byte:.4f} bits per byte (perplexity {_readable(one.perplexity)})"
             for name, one in each
         )
-        totals.print(f"the mean of two directions: {told}")
+        totals.print(f"the mean of two directions: {directions}")
     if weights is not None:
         totals.print(f"mixture weights: {', '.join(f'{weight:.4f}' for weight in weights)} (RUN first)")
     if result.approximation:

@@ -73,9 +73,9 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
         left_out.insert(0, "intervals")
     wanted = [_widest(name, cells) for name, cells in names.items()]
     widths = _share(wanted, least, room=width - BETWEEN - _taken(numbers))
-    told = f"{first.count:,} {first.split} examples of {study.scored or study.data}"
+    examples = f"{first.count:,} {first.split} examples of {study.scored or study.data}"
     table = Table(
-        title=f"{study.task}: {told}", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+        title=f"{study.task}: {examples}", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
     )
     table.caption = _caption(study, rows, numbers, left_out)
     table.caption_justify = "left"
@@ -131,29 +131,29 @@ def _differences(study: Study, rows: Sequence[Row]) -> dict[str, list[str]]:
     from lmlab.transfer.results import label_of
 
     about = label_of(rows, find_shown(study))
-    told: dict[str, list[str]] = {"difference": [], "p": []}
+    cells: dict[str, list[str]] = {"difference": [], "p": []}
     for row in rows:
         found = ahead_of(study.differences, find_reference(study.kind, rows, row, about=about), row.label)
         value = "" if found is None else format_difference(found.value)
         if found is not None and found.low is not None:
             value += f" [{format_difference(found.low)}, {format_difference(found.high)}]"
-        told["difference"].append(value)
-        told["p"].append("" if found is None else format_p(found.p).removeprefix("p = ").removeprefix("p "))
-    return told
+        cells["difference"].append(value)
+        cells["p"].append("" if found is None else format_p(found.p).removeprefix("p = ").removeprefix("p "))
+    return cells
 
 
 def _caption(study: Study, rows: Sequence[Row], numbers: dict[str, list[str]], left_out: list[str]) -> str:
     """What the columns are; and steps and learning rates, where there is no room for columns of them."""
-    told = ["scores times 100" + ", 95% intervals" * ("intervals" not in left_out)]
+    notes = ["scores times 100" + ", 95% intervals" * ("intervals" not in left_out)]
     if "difference" in numbers:
-        told.append(f"difference: how far {AHEAD[study.kind]} is ahead")
+        notes.append(f"difference: how far {AHEAD[study.kind]} is ahead")
     if "rate" in left_out:
         trained = [f"{row.label} {row.steps:,} at {row.rate:.2g}" for row in rows if row.rate is not None]
-        told.append(f"steps and learning rate: {', '.join(trained)}")
+        notes.append(f"steps and learning rate: {', '.join(trained)}")
         left_out = [name for name in left_out if name not in ("steps", "rate")]
     if left_out:
-        told.append(f"also in scores.json: {', '.join(left_out)}")
-    return "; ".join(told)
+        notes.append(f"also in scores.json: {', '.join(left_out)}")
+    return "; ".join(notes)
 
 
 def _fit(numbers: dict[str, list[str]], width: int, *, main: str) -> list[str]:
@@ -194,8 +194,8 @@ def _seeds(row: Row) -> str:
     """The scores of several seeds, a few in each line."""
     if len(row.seeds) < 2:
         return ""
-    told = [format_score(value) for value in row.seeds]
-    return "\n".join(" ".join(told[i : i + SEEDS_IN_LINE]) for i in range(0, len(told), SEEDS_IN_LINE))
+    scores = [format_score(value) for value in row.seeds]
+    return "\n".join(" ".join(scores[i : i + SEEDS_IN_LINE]) for i in range(0, len(scores), SEEDS_IN_LINE))
 
 
 def _method(row: Row) -> str:

@@ -83,23 +83,23 @@ def serve(
     limits = Limits(
         rows=max_batch, queue=max_queue, tokens=max_tokens, prefix_bytes=prefix_cache * 2**20, lenient=lenient
     )
-    place = choose_device(device)
+    position = choose_device(device)
     threads = share_threads(len(runs))
-    models = {name: load(run, device=place) for name, run in zip(names, runs, strict=True)}
+    models = {name: load(run, device=position) for name, run in zip(names, runs, strict=True)}
     served = {name: serve_run(name, lm, limits=limits, threads=threads) for name, lm in models.items()}
     every = Runs(served=served, limits=limits)
     app = make_app(every, rules=Rules(hosts=hosts, token=key))
     server = make_server(app, every, host=host, port=port, drain=drain)
     console = Console(highlight=False, stderr=True)
 
-    def tell(address: str) -> None:
+    def show_address(address: str) -> None:
         for name, served in every.served.items():
             console.print(printable(f"{name}: {', '.join(served.abilities)}"), style="dim", markup=False)
         if key is None:
             console.print(OPEN_TO_ALL, style="dim", markup=False)
         console.print(f"serving at {address}  (Ctrl-C ends it)", markup=False)
 
-    server.started_at = tell
+    server.started_at = show_address
     server.run()
     if not server.started:
         raise typer.Exit(2)

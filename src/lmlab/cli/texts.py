@@ -123,7 +123,7 @@ def _mode(text: str) -> int | None:
 
 
 def check_output(option: str, path: str | Path | None) -> None:
-    """Refuse a place where nothing can be written, before any work is done."""
+    """Raise an error if an output cannot be written, before any work is done."""
     if path is not None and not Path(path).absolute().parent.is_dir():
         raise ValueError(f"{option} {path}: there is no folder {Path(path).absolute().parent}")
     if path is not None and Path(path).is_dir():
@@ -148,7 +148,7 @@ def check_outputs(
     folders = [path.resolve() for path in read if path.is_dir()]
     if (shown := _identity(1)) and shown in known:
         raise ValueError("standard output goes to a file that is read, too: write to another file")
-    places: dict[Path, str] = {}
+    named: dict[Path, str] = {}
     for option, output in outputs.items():
         if output is None or str(output) == "-":
             continue
@@ -158,9 +158,9 @@ def check_outputs(
             raise ValueError(f"{option} {output} is read, too, and would be overwritten: write to another file")
         if identity and any(folder in path.parents for folder in folders):
             raise ValueError(f"{option} {output} is a file of what is read: write to another file")
-        if path in places:
-            raise ValueError(f"{places[path]} and {option} name the same file, {output}: give two names")
-        places[path] = option
+        if path in named:
+            raise ValueError(f"{named[path]} and {option} name the same file, {output}: give two names")
+        named[path] = option
         if identity and not overwrite and Path(output).stat().st_size:
             raise ValueError(f"{option} {output} exists already: choose another name, or replace it with --overwrite")
 

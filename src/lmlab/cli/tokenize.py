@@ -233,5 +233,5 @@ def _round_trip(cutting: TokenizedText) -> str:
     same = next((i for i, (a, b) in enumerate(zip(text, back, strict=False)) if a != b), min(len(text), len(back)))
     first = max(0, same - MOST_QUOTED // 3)
     quoted = [repr(each[first : first + MOST_QUOTED]) for each in (text, back)]
-    said = "lossy" if cutting.tokenizer.lossy else "not lossless"
-    return f"{said}: from character {same} on, {quoted[0]} comes back as {quoted[1]}"
+    loss = "lossy" if cutting.tokenizer.lossy else "not lossless"
+    return f"{loss}: from character {same} on, {quoted[0]} comes back as {quoted[1]}"

@@ -71,8 +71,8 @@ def draw(tree: SearchTree) -> Tree:
             line, chain = Text(), [node]
             while len(_going(tree, chain[-1].id)) == 1:
                 chain += _going(tree, chain[-1].id)
-            for place, link in enumerate(chain):
-                line.append("  " if place else "").append_text(_label(link, on_best=link.id in best))
+            for position, link in enumerate(chain):
+                line.append("  " if position else "").append_text(_label(link, on_best=link.id in best))
                 if link.id in results:
                     mark = "★" if link.id == tree.best_path[-1] else "✓"
                     line.append(f" {mark} {results[link.id].score:.2f}", style="bold green" if mark == "★" else "green")

@@ -13,6 +13,7 @@ import typer
 from lmlab.cli.commands import note_renamed
 from lmlab.cli.errors import format_option
 from lmlab.cli.options import (
+    Columns,
     Country,
     Documents,
     OutputRun,
@@ -80,6 +81,7 @@ def train(
     test: Test = None,
     split: Split = None,
     documents: Documents = None,
+    columns: Columns = None,
     settings: Settings = None,
     seed: Annotated[int | None, typer.Option(help="Random seed. (default: 0)")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps. (default: auto)")] = None,
@@ -102,6 +104,8 @@ def train(
 
       lmlab train transformer --source train.en --target train.de -o runs/en-de --budget 1h
 
+      lmlab train clip captions.tsv -o runs/clip --columns picture=file,caption=title
+
       lmlab train --resume runs/book
 
     A budget in time counts training only: validation and checkpoints add at most about half of it. --resume RUN TEXT
@@ -109,6 +113,7 @@ def train(
     wordpiece:N, unigram:N, a tokenizer.json, or a folder with encoder.json and vocab.bpe.
     """
     from lmlab.config import parse_settings
+    from lmlab.data.readers.labelled.columns import split_columns
     from lmlab.runs.run_files import is_run
 
     if moved:
@@ -131,10 +136,11 @@ def train(
         "source_tokenizer": source_tokenizer,
         "split": parse_fractions(split),
         "documents": documents,
+        "columns": None if columns is None else split_columns(columns),
         "seed": seed,
         "overwrite": overwrite or None,
     }
-    places = {
+    positions = {
         "text": text,
         "valid": valid,
         "test": test,
@@ -151,7 +157,7 @@ def train(
         _check_resumed(model, fixed, changed)
         spent = {name: value for name, value in spending.items() if value is not None}
         train_settings = spent | {name.removeprefix("train."): value for name, value in changed.items()}
-        texts = {name: value for name, value in places.items() if value}
+        texts = {name: value for name, value in positions.items() if value}
         from lmlab.runs.run import resume as resume_run
 
         _report(_watch(lambda **watching: resume_run(model, settings=train_settings, texts=texts, **watching)))
@@ -165,7 +171,7 @@ def train(
         raise ValueError("give -o RUN, the run directory to create, for instance -o runs/first")
     from lmlab.runs.train import train as train_run
 
-    options: dict[str, Any] = {**spending, **fixed, **places, "overwrite": overwrite, "resume": resume}
+    options: dict[str, Any] = {**spending, **fixed, **positions, "overwrite": overwrite, "resume": resume}
     _report(_watch(lambda **watching: train_run(model, settings=changed, **options, **watching)))
 
 

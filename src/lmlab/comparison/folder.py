@@ -12,7 +12,7 @@ from lmlab.comparison.leaderboard import Board, make_board, read_entries, read_r
 from lmlab.comparison.plan import Conditions, Skipped, plan
 from lmlab.comparison.plots import all_charts
 from lmlab.comparison.ranking import answers, takes_part
-from lmlab.comparison.records import Record, read_record, write_record
+from lmlab.comparison.records import Record, read_record, upgrade_record, write_record
 from lmlab.comparison.report import Passage, make_report
 from lmlab.comparison.runner import Results, Unwatched, Watcher, prepare_corpora, read_tests, train_and_score
 from lmlab.comparison.tracks import tracks_of
@@ -103,7 +103,7 @@ def reread(conditions: Conditions, folder: Path) -> Results:
     planned_runs, failures = plan(conditions, corpora)
     records = {each.name: found for each in planned_runs if (found := read_record(folder, each.name)) is not None}
     board = read_json(folder / "leaderboard.json") if (folder / "leaderboard.json").is_file() else {}
-    errors = {entry["name"]: entry["error"] for entry in read_entries(board) if entry["status"] == "failed"}
+    errors = {entry.name: entry.error for entry in read_entries(board) if entry.status == "failed"}
     failures += [
         Skipped(each.name, each.system, errors.get(each.system, "not trained yet"))
         for each in planned_runs
@@ -113,8 +113,8 @@ def reread(conditions: Conditions, folder: Path) -> Results:
 
 
 def read_added(results: Results, folder: Path) -> list[Record]:
-    """The records of runs that joined earlier."""
-    return [read_json(folder / "scores" / f"{name}.json") for name in results.description["added"]]
+    """Return the records of runs that were added earlier."""
+    return [upgrade_record(read_json(folder / "scores" / f"{name}.json")) for name in results.description["added"]]
 
 
 def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv: bool = False) -> Published:

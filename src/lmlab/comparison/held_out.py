@@ -34,10 +34,10 @@ QUARTERS = (1, 2, 3)
 
 
 class Cloze(NamedTuple):
-    """A sentence with blanks."""
+    """A sentence with masks."""
 
     text: str
-    answers: tuple[str, ...]  # what stood in the blanks, where that is known
+    answers: tuple[str, ...]  # the original words, if they are known
 
 
 NO_CLOZE = Cloze("", ())
@@ -112,8 +112,8 @@ def make_test_text(texts: Sequence[str], *, prompt: str | None) -> TestText:
     words = next(plain, " ".join(next((text for text in texts if text.strip()), "").split()[:PROMPT_WORDS]))
     if prompt is None:
         return TestText(list(texts), words[:80], make_cloze(texts))
-    before, blank, _ = prompt.partition(MASK)
-    return TestText(list(texts), before.rstrip(), Cloze(prompt, ()) if blank else make_cloze(texts))
+    before, mask, _ = prompt.partition(MASK)
+    return TestText(list(texts), before.rstrip(), Cloze(prompt, ()) if mask else make_cloze(texts))
 
 
 def shorten(test: TestText, *, characters: int) -> TestText:

@@ -32,7 +32,7 @@ def mean_perplexity(records: Sequence[Record]) -> float | None:
 
 def token_ends(tokenizer: Tokenizer, text: str, *, count: int) -> NDArray[np.int64]:
     """The character after each of the `count` tokens of a text."""
-    offsets = tokenizer.encode_places(text)[1]
+    offsets = tokenizer.encode_with_offsets(text)[1]
     if len(offsets) != count:  # a tokenizer of others that joins tokens: spread them evenly
         return np.linspace(len(text) / max(1, count), len(text), count).astype(np.int64)
     return np.maximum.accumulate(np.array([end for _, end in offsets], dtype=np.int64))

@@ -19,9 +19,7 @@ from lmlab.training.progress import TrainingProgress
 from lmlab.units import training_seconds
 
 Record = dict[str, Any]
-"""Of one run: its system, what its track measures (see `tracks`), and `spent`."""
-Entry = dict[str, Any]
-"""Of one system in a leaderboard: the mean of its runs."""
+"""The content of `scores/RUN.json`: the system of a run, what its track measures (see `tracks`), and `spent`."""
 Curve = list[dict[str, float]]
 """Points with `tokens`, `seconds`, `flops`, `joules`, and the metric; `seconds` are of training alone."""
 COSTS = ("tokens", "steps", "flops", "seconds", "wall_seconds", "cpu_seconds", "gpu_seconds", "joules", "grams")
@@ -37,12 +35,20 @@ def read_record(folder: Path, name: str) -> Record | None:
     path, weights = folder / "scores" / f"{name}.json", folder / name / "model.safetensors"
     if not path.is_file() or not weights.is_file():
         return None
-    record: Record = read_json(path)
+    record = upgrade_record(read_json(path))
     return record if record["weights_sha256"] == digest(weights) else None
 
 
+def upgrade_record(record: Record) -> Record:
+    """Return a record with the present names; until version 0.6 masked tokens were called blanks."""
+    tracks = record.get("also", {}).items()
+    also = {"masks" if track == "blanks" else track: upgrade_record(own) for track, own in tracks}
+    renamed = {"masked_tokens" if name == "blanks" else name: value for name, value in record.items()}
+    return {**renamed, "also": also} if also else renamed
+
+
 def write_record(folder: Path, name: str, record: Record) -> None:
-    """Keep what is known of a run."""
+    """Write the record of a run."""
     (folder / "scores").mkdir(exist_ok=True)
     write_json(folder / "scores" / f"{name}.json", record)
 

@@ -71,24 +71,24 @@ class Activations:
         for _ in range(math.ceil(getattr(model.config, "memory", 0) / window)):
             state = detach_state(model(**inputs, state=state).state)
         with saved_tensors_hooks(keep, lambda tensor: tensor), _FusedAttention(keep):
-            if ability(model, WritesTarget) is not None:
+            if ability(model, WritesTarget) is not None and "sound" not in inputs:
                 model(**inputs, source=inputs["tokens"])
             elif ability(model, FillsMasks) is not None:
-                fill_blanks(model, inputs["tokens"], blanks=max(1, round(self._predicted * window)))
+                fill_masks(model, inputs["tokens"], masks=max(1, round(self._predicted * window)))
             else:
                 model(**inputs, state=state)
         return float(sum(tensor.untyped_storage().nbytes() for key, tensor in kept.items() if key not in known))
 
 
-def fill_blanks(model: Model, tokens: Tensor, *, blanks: int) -> None:
+def fill_masks(model: Model, tokens: Tensor, *, masks: int) -> None:
     """A forward pass of pre-training over tokens [B, T], up to the vectors from which the scores are computed."""
     filler = require(model, FillsMasks)
     assert isinstance(filler, Filler)
     if isinstance(filler, FillsInOrder):  # its output layer saves nothing more
-        places = torch.arange(blanks, device=tokens.device).expand(len(tokens), -1)
-        filler.read(tokens=tokens, at=places)
+        positions = torch.arange(masks, device=tokens.device).expand(len(tokens), -1)
+        filler.read(tokens=tokens, at=positions)
         return
-    cast(Any, filler.head)(filler.read(tokens=tokens)[:, :blanks])
+    cast(Any, filler.head)(filler.read(tokens=tokens)[:, :masks])
     if (detector := ability(model, Detects)) is not None:
         detector.detect(tokens=tokens)
 

@@ -14,7 +14,7 @@ from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.costs.published import PUBLISHED, Published
 from lmlab.costs.shapes import SHAPES
 from lmlab.models import LINEAGE, create, find, load_class
-from lmlab.models.abilities import WritesTarget, ability
+from lmlab.models.abilities import Transcribes, WritesTarget, ability
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
 from lmlab.objectives import load_objective
@@ -24,6 +24,8 @@ SEGMENT = 64
 """Tokens in a row of a model without a window, as in training by default."""
 SENTENCE = 30
 """Mean tokens per sentence for translators, about as in WMT."""
+BYTES = 257
+"""Tokens of a tokenizer of bytes: all bytes, and the boundary."""
 MANY_LAYERS = 64
 """Models with more layers are extrapolated from a few layers: building a million of them would take minutes."""
 VOCABULARIES = ("vocabulary", "source_vocabulary")
@@ -137,6 +139,8 @@ def _unit(model: Model) -> str:
     """What is counted as one token."""
     if "vocabulary" not in type(model).Config.model_fields:
         return "unit of what is read"
+    if ability(model, Transcribes) is not None:
+        return "token with its share of a whole window of sound"
     return "token" if ability(model, WritesTarget) is None else "pair of a source and a target token"
 
 
@@ -168,7 +172,7 @@ def _vocabularies(
         return {"vocabulary": found}
     if paper is None:
         assert tokenizer is not None, f"{cls.__name__} has a vocabulary, but no tokenizer"
-        return {"vocabulary": parse(tokenizer).size}
+        return {"vocabulary": BYTES if parse(tokenizer).kind == "bytes" else parse(tokenizer).size}
     known: dict[str, Any] = {"vocabulary": paper.vocabulary}
     if paper.source_vocabulary is not None and "source_vocabulary" not in settings:
         known["source_vocabulary"] = paper.source_vocabulary

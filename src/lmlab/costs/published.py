@@ -34,6 +34,7 @@ _OPENAI = "OpenAI's release of GPT-2"
 _RELEASE = "the authors' release of XLNet, counted"
 _XLNET_TOKENS = 500_000 * 8192 * 512
 _TOUVRON = "Touvron et al. 2023 (LLaMA), tables 2 and 15"
+_RADFORD = "Radford et al. 2022 (Whisper), table 1"
 _TABLE_D1 = "Brown et al. 2020, tables 2.1 and D.1"
 
 # a batch held sentence pairs of about 25,000 source and 25,000 target tokens
@@ -141,4 +142,10 @@ PUBLISHED: dict[tuple[str, str], Published] = {
     ("gpt3", "760M"): _gpt3(760e6, 1.37e21),
     ("gpt3", "350M"): _gpt3(356e6, 6.41e20),
     ("gpt3", "125M"): _gpt3(125e6, 2.25e20),
+    **{
+        ("whisper", size): Published(parameters, _RADFORD, 51_865)
+        for size, parameters in {"tiny": 39e6, "base": 74e6, "small": 244e6, "medium": 769e6, "large": 1550e6}.items()
+    },
+    ("whisper", "large-v3"): Published(1550e6, "OpenAI's release of Whisper", 51_866),
+    ("whisper", "large-v3-turbo"): Published(809e6, "OpenAI's release of Whisper", 51_866),
 }

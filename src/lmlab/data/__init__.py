@@ -45,6 +45,9 @@ DATA = {
     "captions": Kind(
         "lmlab.data.corpora.captions:CaptionsConfig", "lmlab.data.corpora.captions:prepare", keys=("captions",)
     ),
+    "episodes": Kind(
+        "lmlab.data.corpora.episodes:EpisodesConfig", "lmlab.data.corpora.episodes:prepare", keys=("episodes",)
+    ),
     "notes": Kind("lmlab.data.corpora.notes:NotesConfig", "lmlab.data.corpora.notes:prepare", keys=("notes",)),
 }
 

@@ -199,10 +199,10 @@ def _score_windows(
     every.sort(key=lambda w: -w.length)
     for group in (every[i : i + size] for i in range(0, len(every), size)):
         text, _ = pad_rows([rows[w.document][w.start : w.start + w.length + 1] for w in group], device=device)
-        place = torch.arange(text.shape[1] - 1, device=device)
+        position = torch.arange(text.shape[1] - 1, device=device)
         first = torch.tensor([w.first for w in group], device=device)[:, None]
         length = torch.tensor([w.length for w in group], device=device)[:, None]
-        wanted = (place >= first) & (place < length)
+        wanted = (position >= first) & (position < length)
         scored = _nats_where(wanted, model, text[:, :-1], text[:, 1:]).double().cpu().numpy()
         done = 0
         for w in group:

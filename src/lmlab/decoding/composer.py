@@ -30,7 +30,7 @@ class Composition(NamedTuple):
 
 
 class Arc(NamedTuple):
-    """A note that attends to an earlier one: places in the tokens, and the weight."""
+    """A note that attends to an earlier one: positions in the tokens, and the weight."""
 
     later: int
     earlier: int

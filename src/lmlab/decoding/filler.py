@@ -70,10 +70,10 @@ class Filling:
 
 @dataclass(frozen=True)
 class Filled:
-    """The best fillings of a text, by `joint` or `independent` probability, and candidates of each mask (`blanks`)."""
+    """The best fillings of a text, by `joint` or `independent` probability, and the `candidates` of each mask."""
 
     fillings: list[Filling]
-    blanks: list[list[Candidate]]
+    candidates: list[list[Candidate]]
     jointly: bool
     by_generator: bool = False  # ELECTRA: the generator fills, the discriminator cannot
 
@@ -124,7 +124,7 @@ class MaskFiller:
                 )
                 for row, product, chained in zip(chosen.tolist(), each.sum(1).tolist(), joint.tolist(), strict=True)
             ],
-            blanks=[
+            candidates=[
                 [Candidate(tokenizer.show(i), p) for i, p in zip(tokens, probabilities, strict=True)]
                 for tokens, probabilities in zip(token.tolist(), probability.tolist(), strict=True)
             ],

@@ -48,8 +48,8 @@ def encode_masked_text(text: str, tokenizer: Tokenizer, frame: Frame) -> MaskedT
             masks.append(len(tokens))
             tokens.append(mask)
     framed = frame.rows([{"a": tokens}])[0].inputs["tokens"]
-    places = framed.places("a")
-    return MaskedText(framed.pieces, [places[each] for each in masks], parts)
+    positions = framed.positions("a")
+    return MaskedText(framed.pieces, [positions[each] for each in masks], parts)
 
 
 def _includes_space(tokenizer: Tokenizer) -> bool:

@@ -63,8 +63,8 @@ class Mixture:
     def score(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
         logs, states = [], []
         for model, old in zip(self.models, state, strict=True):
-            place = model.device
-            nats, new = model.score(tokens.to(place), targets.to(place), old)
+            device = model.device
+            nats, new = model.score(tokens.to(device), targets.to(device), old)
             logs.append(-nats)
             states.append(new)
         return -self._mix(logs), tuple(states)

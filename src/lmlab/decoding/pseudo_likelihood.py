@@ -67,14 +67,14 @@ def pseudo_score_tokens(
         raise ValueError(f"the model reads at most {window} tokens, and [CLS] and [SEP] leave no room for a text")
     windows = [each for number, text in enumerate(texts) for each in cut(number, len(text), window - around)]
     framed = frame.rows([{"a": texts[each.document][each.start : each.end]} for each in windows])
-    places = [row.inputs["tokens"].places("a") for row in framed]
+    positions = [row.inputs["tokens"].positions("a") for row in framed]
     chosen = [np.ones(len(text), dtype=bool) for text in texts] if only is None else only
     done, total = 0, int(sum(each.sum() for each in chosen))
     for group in _batches(windows, chosen, batch * window, around):
         inputs = collate([framed[number] for number, _ in group])
         check_cancelled()
         every = torch.arange(len(group))
-        at = torch.tensor([places[number][token - windows[number].start] for number, token in group])
+        at = torch.tensor([positions[number][token - windows[number].start] for number, token in group])
         targets = inputs["tokens"][every, at]
         inputs["tokens"][every, at] = mask
         moved = {name: part.to(model.device) for name, part in inputs.items()}
@@ -105,7 +105,7 @@ def cut(document: int, length: int, content: int) -> Iterator[Window]:
 def _batches(
     windows: list[Window], chosen: Sequence[Chosen], room: int, around: int
 ) -> Iterator[list[tuple[int, int]]]:
-    """The numbers of windows, each with a token of its document that is masked: at most `room` places at once."""
+    """The numbers of windows, each with a token of its document that is masked: at most `room` positions at once."""
     group: list[tuple[int, int]] = []
     longest = 0
     for number in sorted(range(len(windows)), key=lambda number: windows[number].start - windows[number].end):

@@ -131,7 +131,7 @@ class Recorder:
     ) -> SearchTree:
         """The tree of one text of the batch, with the results that the search gave for it."""
         candidates: list[Candidate] = []
-        place: dict[tuple[int | None, int], int] = {}  # of the candidate that continues another by a token
+        position: dict[tuple[int | None, int], int] = {}  # of the candidate that continues another by a token
         alive: list[int | None] = [None]  # the candidates that are the beams
         for step, level in enumerate(self._levels.get(text, []), start=1):
             ids: dict[int, int] = {}
@@ -145,7 +145,7 @@ class Recorder:
                     fate = "finished"
                 elif column in level.kept:
                     fate = "kept"
-                ids[column] = place[parent, token] = len(candidates)
+                ids[column] = position[parent, token] = len(candidates)
                 candidates.append(
                     Candidate(
                         len(candidates),
@@ -165,7 +165,7 @@ class Recorder:
         for hypothesis in results:
             path: list[int] = []
             for token in hypothesis.tokens:
-                path.append(place[path[-1] if path else None, token])
+                path.append(position[path[-1] if path else None, token])
             found.append(Result(decode(hypothesis.written), *hypothesis, path=path))
         return SearchTree(prompt, source, beams, length_penalty, candidates, found)
 

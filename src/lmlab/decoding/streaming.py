@@ -135,7 +135,7 @@ class TextStream:
         if not self._stop:
             return new
         text = self._pending + new
-        found = [place for place in (text.find(stop) for stop in self._stop) if place >= 0]
+        found = [position for position in (text.find(stop) for stop in self._stop) if position >= 0]
         if found:
             self.stopped, self._pending = True, ""
             return text[: min(found)]

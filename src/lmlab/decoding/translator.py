@@ -118,12 +118,12 @@ class Translator:
                 recorder=recorder,
                 count=count,
             )
-            for place, (index, hypotheses) in enumerate(zip(group, results, strict=True)):
+            for position, (index, hypotheses) in enumerate(zip(group, results, strict=True)):
                 found[index] = [self._translation(hypothesis) for hypothesis in hypotheses]
                 if recorder is not None:
                     trees[index] = recorder.tree(
                         hypotheses,
-                        text=place,
+                        text=position,
                         show=self.tokenizer.show,
                         decode=self.tokenizer.decode,
                         boundary=self.end,
@@ -183,11 +183,11 @@ class Translator:
         tokenizer, most = self.source_tokenizer or self.tokenizer, self.most_source_tokens(longest)
         result = [text.strip() for text in texts]
         for number, text in enumerate(result):
-            place = most
-            while most is not None and place and len(tokenizer.encode(result[number])) > most:
+            position = most
+            while most is not None and position and len(tokenizer.encode(result[number])) > most:
                 offsets = tokenizer.engine.encode(text, add_special_tokens=False).offsets
-                result[number] = text[: offsets[place - 1][1]].rstrip()
-                place -= 1  # what is cut may have other tokens at its end, even more of them
+                result[number] = text[: offsets[position - 1][1]].rstrip()
+                position -= 1  # what is cut may have other tokens at its end, even more of them
         return result
 
     def target_rows(self, texts: Sequence[str | Translation]) -> list[list[int]]:
@@ -277,7 +277,7 @@ class _Count:
 
 
 def _groups(lengths: list[int], size: int, *, shortest: int = 1) -> Iterator[list[int]]:
-    """The places of all rows with at least `shortest` tokens, `size` at a time, long ones first: so a bar speeds up."""
+    """Yield the indices of rows with at least `shortest` tokens, `size` at a time, longest rows first."""
     order = sorted((i for i, length in enumerate(lengths) if length >= shortest), key=lambda i: -lengths[i])
     for first in range(0, len(order), size):
         yield order[first : first + size]

@@ -46,10 +46,10 @@ def count_ngrams(
             progress("counting", (n - 1) / order)
         ends = ends[depth[ends] >= n - 1]
         keys = ranks[ends - 1] * vocabulary + stream[ends]
-        keys, places = sort_with_places(keys, bound=len(levels[-1].keys) * vocabulary)
+        keys, positions = sort_with_positions(keys, bound=len(levels[-1].keys) * vocabulary)
         if progress is not None:
             progress("counting", (n - 0.5) / order)
-        ends = ends[places]
+        ends = ends[positions]
         new = np.ones(len(keys), np.bool_)
         np.not_equal(keys[1:], keys[:-1], out=new[1:])
         first = np.flatnonzero(new)
@@ -91,15 +91,15 @@ def adjusted_counts(levels: Sequence[Counts]) -> list[Integers]:
     return [*adjusted, levels[-1].counts]
 
 
-def sort_with_places(keys: Integers, *, bound: int) -> tuple[Integers, Integers]:
+def sort_with_positions(keys: Integers, *, bound: int) -> tuple[Integers, Integers]:
     """The sorted keys (all in 0..bound-1) and the original index of each: a stable argsort.
 
     Key and index are sorted as one number if both fit into 63 bits, several times faster than an argsort.
     """
     bits = max(len(keys) - 1, 1).bit_length()
     if max(bound - 1, 1).bit_length() + bits > 63:
-        places = np.argsort(keys, kind="stable")
-        return keys[places], places
+        positions = np.argsort(keys, kind="stable")
+        return keys[positions], positions
     packed = (keys << bits) | np.arange(len(keys))
     packed.sort()
     return packed >> bits, packed & ((1 << bits) - 1)
@@ -110,15 +110,15 @@ def look_up(keys: Integers, wanted: Integers) -> Integers:
     if len(keys) == 0 or len(wanted) == 0:
         return np.full(len(wanted), -1)
     if len(wanted) < 256:
-        places = np.searchsorted(keys, wanted)
-        places[places == len(keys)] = 0
-        return np.where(keys[places] == wanted, places, -1)
+        positions = np.searchsorted(keys, wanted)
+        positions[positions == len(keys)] = 0
+        return np.where(keys[positions] == wanted, positions, -1)
     # Neighbouring keys are looked up one after the other, so that the search stays in the cache.
-    wanted, order = sort_with_places(wanted, bound=int(wanted.max()) + 1)
-    places = np.searchsorted(keys, wanted)
-    places[places == len(keys)] = 0
-    ranks = np.empty_like(places)
-    ranks[order] = np.where(keys[places] == wanted, places, -1)
+    wanted, order = sort_with_positions(wanted, bound=int(wanted.max()) + 1)
+    positions = np.searchsorted(keys, wanted)
+    positions[positions == len(keys)] = 0
+    ranks = np.empty_like(positions)
+    ranks[order] = np.where(keys[positions] == wanted, positions, -1)
     return ranks
 
 

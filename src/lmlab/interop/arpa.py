@@ -22,7 +22,7 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 
 from lmlab.data.readers.files import Readable, open_unpacked, read_lines
-from lmlab.estimation.counting import Integers, look_up, sort_with_places
+from lmlab.estimation.counting import Integers, look_up, sort_with_positions
 from lmlab.estimation.smoothing import Floats
 from lmlab.models.ngram import Level, NGram
 
@@ -290,20 +290,20 @@ def _index(tables: Sequence[_Table], config: NGram.Config, path: Path) -> list[L
         wanted = [
             rank * V + table.tokens[:, n - 1] for rank, table in zip(ranks[n - 1 :], tables[n - 1 :], strict=True)
         ]
-        keys, places = sort_with_places(wanted[0], bound=len(levels[-1].keys) * V)
+        keys, positions = sort_with_positions(wanted[0], bound=len(levels[-1].keys) * V)
         table = tables[n - 1]
         if (twice := np.flatnonzero(keys[1:] == keys[:-1])).size:
-            raise ValueError(f"{path}, line {table.lines[places[twice[0] + 1]]}: the n-gram appears twice")
-        level = Level(keys, table.log_probabilities[places], table.log_backoffs[places])
+            raise ValueError(f"{path}, line {table.lines[positions[twice[0] + 1]]}: the n-gram appears twice")
+        level = Level(keys, table.log_probabilities[positions], table.log_backoffs[positions])
         for key, longer in zip(wanted[1:], tables[n:], strict=True):
             unknown = np.flatnonzero(look_up(level.keys, key) < 0)
             if unknown.size:
                 absent, example = np.unique(key[unknown], return_index=True)
                 rows = longer.tokens[unknown[example], :n]
                 shorter = NGram(config.model_copy(update={"order": n}), levels=[*levels, level])
-                merged, places = sort_with_places(np.append(level.keys, absent), bound=len(levels[-1].keys) * V)
+                merged, positions = sort_with_positions(np.append(level.keys, absent), bound=len(levels[-1].keys) * V)
                 logs = np.append(level.log_probabilities, -shorter.surprisal(rows)[:, -1])
-                level = Level(merged, logs[places], np.append(level.log_backoffs, np.zeros(len(absent)))[places])
+                level = Level(merged, logs[positions], np.append(level.log_backoffs, np.zeros(len(absent)))[positions])
         ranks[n - 1 :] = [look_up(level.keys, key) for key in wanted]
         levels.append(level)
     return levels

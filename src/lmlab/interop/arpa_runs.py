@@ -17,7 +17,7 @@ from lmlab.runs.storage import write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import UNKNOWN, numbered_word_engine
 
-BESIDE = ".tokenizer.json"
+TOKENIZER_ENDING = ".tokenizer.json"
 MARKS = ("Ġ", "▁", "##")
 """Prefixes of the pieces of subword tokenizers."""
 MOST_MARKED = 0.2
@@ -26,7 +26,7 @@ MOST_MARKED = 0.2
 
 def export_arpa(run: Path, path: Path, *, overwrite: bool = False) -> list[Path]:
     """Write the n-gram model of a run as an ARPA file, with its tokenizer next to it if tokens are not words."""
-    beside = path.with_name(path.name + BESIDE)
+    file = path.with_name(path.name + TOKENIZER_ENDING)
     _check_target(path, is_arpa(path), "ARPA file", overwrite=overwrite)
     model, tokenizer = load_model(run)
     if not isinstance(model, NGram) or tokenizer is None:
@@ -35,19 +35,19 @@ def export_arpa(run: Path, path: Path, *, overwrite: bool = False) -> list[Path]
     if tokenizer.newline_is_boundary:
         write_arpa(model, path, words=words)
         return [path]
-    _check_target(beside, _is_tokenizer(beside), "tokenizer", overwrite=overwrite)
+    _check_target(file, _is_tokenizer(file), "tokenizer", overwrite=overwrite)
     write_arpa(model, path, words=words)
-    tokenizer.save(beside)
-    return [path, beside]
+    tokenizer.save(file)
+    return [path, file]
 
 
 def import_arpa(path: Path, run: Path, *, tokenizer: Tokenizer | None = None, overwrite: bool = False) -> None:
     """Create a run from an ARPA file, with the given tokenizer, the one next to the file, or its words."""
-    beside = path.with_name(path.name + BESIDE)
+    file = path.with_name(path.name + TOKENIZER_ENDING)
     with staged(run, overwrite=overwrite) as new:
         model, words = read_arpa(path)
-        if tokenizer is None and beside.is_file():
-            tokenizer = Tokenizer.load(beside)
+        if tokenizer is None and file.is_file():
+            tokenizer = Tokenizer.load(file)
         if tokenizer is not None:
             _check_fit(tokenizer, words, boundary=model.config.boundary, path=path)
         else:

@@ -49,14 +49,14 @@ class _Reader:
     """Numbers and names from a file; a `DamagedError` where it ends too early."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.place = path, 0
+        self.path, self.position = path, 0
         self.content = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.zeros(0, np.uint8)
 
     def take(self, size: int) -> NDArray[np.uint8]:
-        if size > len(self.content) - self.place:
+        if size > len(self.content) - self.position:
             raise self.damaged(f"it ends at byte {len(self.content):,}, and {size:,} more bytes were announced")
-        self.place += size
-        return self.content[self.place - size : self.place]
+        self.position += size
+        return self.content[self.position - size : self.position]
 
     def number(self, code: str) -> int:
         (value,) = struct.unpack(f"<{code}", self.take(struct.calcsize(code)).tobytes())

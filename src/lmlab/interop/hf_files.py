@@ -67,15 +67,15 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
 def _read_shards(folder: Path, index: str, read: Callable[[Path], Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Read the tensors of several files; each must contain exactly what the index says."""
     description: Any = read_json(folder / index)
-    places = description.get("weight_map") if isinstance(description, dict) else None
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+    file_of = description.get("weight_map") if isinstance(description, dict) else None
+    if not isinstance(file_of, dict) or not all(isinstance(name, str) for name in file_of.values()):
         raise ValueError(f"{folder / index} is damaged: it has no weight_map from tensors to files")
     tensors: dict[str, Tensor] = {}
-    for file in sorted(set(places.values())):
+    for file in sorted(set(file_of.values())):
         if Path(file).name != file:
             raise ValueError(f"{folder / index} names a file outside its folder: {file!r}")
         content = read(folder / file)
-        expected = {name for name, place in places.items() if place == file}
+        expected = {name for name, each in file_of.items() if each == file}
         if missing := sorted(expected - content.keys()):
             raise ValueError(f"{folder / file} lacks tensors that {index} says it has: {', '.join(missing)}")
         tensors.update(content)

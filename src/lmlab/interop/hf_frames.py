@@ -154,8 +154,8 @@ def _format(steps: list[dict[str, Any]], tokenizer: Tokenizer, names: Mapping[in
 def join_template(single: str, pair: str) -> str:
     """Combine the templates for one text and two into a frame; a ValueError if no frame describes both."""
     alone, both = tuple(single.split()), tuple(pair.split())
-    first, second = _place(both, "$A"), _place(both, "$B")
-    before, after = alone[: _place(alone, "$A")], alone[_place(alone, "$A") + 1 :]
+    first, second = _step_index(both, "$A"), _step_index(both, "$B")
+    before, after = alone[: _step_index(alone, "$A")], alone[_step_index(alone, "$A") + 1 :]
     middle, end = both[first + 1 : second], both[second + 1 :]
     steps: Steps
     if both[:first] != before or first > second:
@@ -178,8 +178,8 @@ def join_template(single: str, pair: str) -> str:
     return " ".join(words).replace("[ ", "[").replace(" ]", "]")
 
 
-def _place(steps: Steps, part: str) -> int:
-    found = [place for place, step in enumerate(steps) if step.partition(":")[0] == part]
+def _step_index(steps: Steps, part: str) -> int:
+    found = [position for position, step in enumerate(steps) if step.partition(":")[0] == part]
     if len(found) != 1:
         raise ValueError(f"{' '.join(steps)!r} needs {part} once")
     return found[0]

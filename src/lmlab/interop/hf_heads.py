@@ -62,9 +62,7 @@ def find_head(family: Family, task: Mapping[str, Any]) -> Head:
         has = " and ".join(f"{name} = {value!r}" for name, value in wrong.items())
         options = " ".join(_option(name, wanted[name]) for name in wrong)
         why = ", which reads the decoder," if "frame" in wrong else ""
-        raise ValueError(
-            f"{head.name}{why} has no place for a head with {has}; for one that fits, fine-tune with {options}"
-        )
+        raise ValueError(f"{head.name}{why} cannot hold a head with {has}; for one that fits, fine-tune with {options}")
     return head
 
 

@@ -190,7 +190,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def _complete(main: Checkpoint, config: ModelConfig, folder: Path) -> Checkpoint:
-    """A model for a task together with its heads of pre-training, which their class has no place for."""
+    """A model for a task together with its pre-training heads, which the Hugging Face class does not have."""
     expected = expected_tensors(main.kind, config)
     tensors = {**_kept(folder), **main.tensors}
     if missing := [name for name in expected if name not in tensors]:
@@ -398,7 +398,7 @@ def _ours(folder: Path) -> dict[str, Any]:
 
 
 def _kept(folder: Path) -> dict[str, Tensor]:
-    """The tensors of a run that their class for a task has no place for."""
+    """The tensors of a run that the Hugging Face class for the task does not have."""
     return read_tensors(folder / KEPT) if (folder / KEPT).is_file() else {}
 
 

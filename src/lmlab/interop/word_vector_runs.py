@@ -57,7 +57,7 @@ def import_vectors(path: Path, run: Path, *, overwrite: bool = False) -> None:
         plain = [word for word in found.words if word not in (UNKNOWN, END_OF_LINE)]
         tokenizer = Tokenizer(word_engine(plain))
         mean = found.vectors.mean(0)
-        rows = [mean if (place := found.numbers.get(word)) is None else found.vectors[place] for word in (UNKNOWN,)]
+        rows = [mean if (number := found.numbers.get(word)) is None else found.vectors[number] for word in (UNKNOWN,)]
         rows.append(found.vectors[found.numbers[END_OF_LINE]] if END_OF_LINE in found.numbers else np.zeros_like(mean))
         vectors = np.concatenate([np.stack(rows), found.vectors[[found.numbers[word] for word in plain]]])
         config = Word2VecConfig(vocabulary=tokenizer.vocabulary, width=found.width)

@@ -143,7 +143,7 @@ class BidirectionalAttention(nn.Module):
         return cast(Tensor, self.projection(padding.each_text(self._attend, self.query_key_value(x))))
 
     def attend_from(self, chosen: Tensor, x: Tensor, padding: Padding) -> Tensor:
-        """The same where only the chosen places [B, K, D] of the texts ask -> [B, K, D]; not for `causal`."""
+        """The same where only the chosen positions [B, K, D] of the texts ask -> [B, K, D]; not for `causal`."""
         weight, bias, width = self.query_key_value.weight, self.query_key_value.bias, self.width
         queries, keys_values = linear(chosen, weight[:width], bias[:width]), linear(x, weight[width:], bias[width:])
         return cast(Tensor, self.projection(padding.each_query(self._answer, queries, keys_values)))
@@ -202,7 +202,7 @@ class GroupedAttention(nn.Module):
         watch = self.probabilities if is_watched(self.probabilities) else None
         if (
             length == 1 and watch is None
-        ):  # the queries of a group see the same keys: they stand as R places of one head
+        ):  # the queries of a group see the same keys: they stand as R positions of one head
             grouped = q.reshape(batch, self.key_value_heads, -1, self.head_width)
             z = attend(grouped, k, v, mask=mask).reshape(batch, 1, width)
         else:

@@ -18,7 +18,7 @@ FIRST = 64
 class Rows(NamedTuple):
     """Where the new tokens stand in texts of unequal length."""
 
-    places: Tensor  # [B, T]
+    positions: Tensor  # [B, T]
     mask: Tensor  # [B, 1, T, S], True where a new token may see a key
 
 
@@ -35,7 +35,7 @@ class Slot(NamedTuple):
         if self.rows is None:
             self.keys_values.narrow(3, self.start, new.shape[3]).copy_(new)
         else:
-            self.keys_values.scatter_(3, self.rows.places[:, None, None, :, None].expand_as(new), new)
+            self.keys_values.scatter_(3, self.rows.positions[:, None, None, :, None].expand_as(new), new)
         return self.keys_values.narrow(3, 0, self.length)
 
 
@@ -76,9 +76,9 @@ class KeyValueCache(NamedTuple):
             layers = tuple(_resize(layer, room, used=self.length) for layer in layers)
         if lengths is not None:
             seen = _rounded(length) if self.batch_invariant else length
-            places = lengths[:, None] + torch.arange(more, device=lengths.device)
+            positions = lengths[:, None] + torch.arange(more, device=lengths.device)
             keys = torch.arange(seen, device=lengths.device)
-            rows = Rows(places, (keys <= places[..., None])[:, None])
+            rows = Rows(positions, (keys <= positions[..., None])[:, None])
             lengths = lengths + more
         texts = slice(None) if lengths is None else slice(len(lengths))
         slots = [Slot(layer[texts], self.length, seen, rows) for layer in layers]

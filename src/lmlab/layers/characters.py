@@ -104,8 +104,8 @@ class CharacterCNN(nn.Module):
         total += sum(4.0 * cast(Highway, each).gate.weight.numel() for each in self.highways)
         for each in self.convolutions:
             convolution = cast(nn.Conv1d, each)
-            places = max(letters, self.widest) - convolution.kernel_size[0] + 1
-            total += 2.0 * places * convolution.weight.numel()
+            positions = max(letters, self.widest) - convolution.kernel_size[0] + 1
+            total += 2.0 * positions * convolution.weight.numel()
         return total
 
 
@@ -139,8 +139,8 @@ class SpelledTokens(nn.Module):
         return cast(Tensor, self.network(self.spell(tokens)))
 
     def _compute_once(self, tokens: Tensor) -> Tensor:
-        words, places = torch.unique(tokens, return_inverse=True)
-        return F.embedding(places, self._compute(words))
+        words, positions = torch.unique(tokens, return_inverse=True)
+        return F.embedding(positions, self._compute(words))
 
     def _recall(self, tokens: Tensor) -> Tensor:
         """The vectors of tokens, of which those that are new are computed and remembered."""

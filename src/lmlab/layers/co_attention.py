@@ -3,7 +3,7 @@
     z = softmax(Q K'ᵀ/√d) V'        z' = softmax(Q' Kᵀ/√d) V
 
 Q, K and V are made of the vectors x of the first stream, Q', K' and V' of those of the second, y. Shapes: B rows,
-T and R places of the streams, D and E their widths, C the width in which they meet, H heads, d = C / H.
+T and R positions of the streams, D and E their widths, C the width in which they meet, H heads, d = C / H.
 """
 
 from __future__ import annotations

@@ -145,22 +145,22 @@ def check_legal(
     labels: Sequence[str],
     where: Sequence[str] = (),
 ) -> None:
-    """Refuse tags [B, T] that a CRF gives no probability, and say which; `where` names the place of each sentence."""
+    """Raise an error that names tags [B, T] to which a CRF gives no probability; `where` locates each sentence."""
     start, step, end = (each.numpy() for each in legal)
     rows = np.arange(len(tags))
     inside = np.arange(tags.shape[1]) < lengths[:, None]
     tags = np.where(inside, tags, 0)
-    wrong = np.zeros((len(tags), tags.shape[1] + 1), dtype=bool)  # the step to each place, and the one to the end
+    wrong = np.zeros((len(tags), tags.shape[1] + 1), dtype=bool)  # the step to each position, and the one to the end
     wrong[:, 0] = ~start[tags[:, 0]]
     wrong[:, 1:-1] = ~step[tags[:, :-1], tags[:, 1:]] & inside[:, 1:]
     wrong[rows, lengths] |= ~end[tags[rows, lengths - 1]]
     if not wrong.any():
         return
-    row, place = (int(each) for each in np.argwhere(wrong)[0])
-    before = labels[tags[row, place - 1]] if place else "the beginning"
-    after = labels[tags[row, place]] if place < lengths[row] else "the end"
+    row, position = (int(each) for each in np.argwhere(wrong)[0])
+    before = labels[tags[row, position - 1]] if position else "the beginning"
+    after = labels[tags[row, position]] if position < lengths[row] else "the end"
     named = f"{where[row]}: " if where else ""
     raise ValueError(
-        f"{named}{after} may not follow {before} (word {min(place + 1, int(lengths[row]))} of the sentence): "
+        f"{named}{after} may not follow {before} (word {min(position + 1, int(lengths[row]))} of the sentence): "
         "mend the tags, or learn without a CRF"
     )

@@ -46,7 +46,7 @@ class LocalAttention(nn.Module):
             k, v = slot.extend(torch.stack((k, v), 2)).unbind(2)
             start = slot.start
         if slot is not None and slot.rows is not None:
-            z = self._attend_rows(q, k, v, slot.rows.places)
+            z = self._attend_rows(q, k, v, slot.rows.positions)
         elif is_watched(self.probabilities):
             mine = torch.arange(start, start + q.shape[2], device=q.device)
             mask = sees(mine, torch.arange(k.shape[2], device=q.device), self.chunk)
@@ -65,9 +65,9 @@ class LocalAttention(nn.Module):
         keys, values = k[:, :, first : part.stop], v[:, :, first : part.stop]
         return attend(q[:, :, part.start - start : part.stop - start], keys, values, causal=True)
 
-    def _attend_rows(self, q: Tensor, k: Tensor, v: Tensor, places: Tensor) -> Tensor:
-        """Texts of unequal length, whose new tokens stand at `places` [B, T]."""
-        mask = sees(places, torch.arange(k.shape[2], device=q.device), self.chunk)[:, None]
+    def _attend_rows(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
+        """Texts of unequal length, whose new tokens stand at `positions` [B, T]."""
+        mask = sees(positions, torch.arange(k.shape[2], device=q.device), self.chunk)[:, None]
         return attend(q, k, v, mask=mask, watch=self.probabilities if is_watched(self.probabilities) else None)
 
     def keys(self, length: int) -> float:
@@ -76,6 +76,6 @@ class LocalAttention(nn.Module):
         ends = (min(start + self.chunk, length) for start in starts)
         return sum((b - a) * (b - max(0, a - self.chunk)) for a, b in zip(starts, ends, strict=True)) / length
 
-    def work(self, length: int, rounds: int) -> list[tuple[float, float]]:
+    def flops_by_part(self, length: int, rounds: int) -> list[tuple[float, float]]:
         """FLOPs per token of attention, and how many times training in a reversible layer takes these."""
         return [(4.0 * self.heads * self.head_width * self.keys(length), 4.0)]

@@ -59,14 +59,14 @@ def hash_vectors(x: Tensor, rotations: Tensor, factors: Sequence[int]) -> Tensor
     buckets = torch.zeros(len(x), heads, rounds, x.shape[2], dtype=torch.long, device=x.device)
     for number in range(rounds):
         turned = x @ rotations[:, :, number]  # [B, H, T, axes]
-        place, step = 0, 1
+        position, step = 0, 1
         for factor in factors:
-            along = turned[..., place : place + factor // 2]
+            along = turned[..., position : position + factor // 2]
             high, low = along.max(-1), along.min(-1)
             buckets[:, :, number] += step * torch.where(
                 high.values >= -low.values, high.indices, low.indices + factor // 2
             )
-            place, step = place + factor // 2, step * factor
+            position, step = position + factor // 2, step * factor
     return buckets
 
 
@@ -81,12 +81,12 @@ def choose_factors(window: int, chunk: int, *, most: int = 128) -> list[int]:
     return [2 ** (power // 2), 2 ** (power - power // 2)]
 
 
-def places_in_buckets(buckets: Tensor, *, counts: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    """Where each token stands in its bucket: place = bucket · stride + the tokens that were in the bucket before it.
+def positions_in_buckets(buckets: Tensor, *, counts: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    """Return the position of each token: bucket · stride + the number of earlier tokens in the bucket.
 
-    buckets [..., T] and counts [..., n], how many each of n buckets has already -> places [..., T] and counts then.
-    With a stride above any count, the difference of two places tells whether tokens share a bucket, and how far apart
-    they are in it.
+    buckets [..., T] and counts [..., n], how many each of n buckets has already -> positions [..., T] and counts then.
+    With a stride above any count, the difference of two positions shows whether two tokens share a bucket, and how far
+    apart they are in it.
     """
     after = counts.scatter_add(-1, buckets, torch.ones_like(buckets))
     if buckets.shape[-1] == 1:
@@ -118,32 +118,40 @@ class BucketSlot(NamedTuple):
     """What one layer needs of earlier tokens: their keys and values, and where they stand in their buckets."""
 
     slot: Slot
-    places: Tensor  # [B, H, R, room], written in place
+    positions: Tensor  # [B, H, R, room], written in place
     counts: Tensor  # [B, H, R, n], tokens in each bucket, written in place
 
     def extend(self, new: Tensor) -> Tensor:
-        """The places [B, H, R, T] of the new tokens -> those of all tokens [B, H, R, S]."""
+        """The positions [B, H, R, T] of the new tokens -> those of all tokens [B, H, R, S]."""
         if self.slot.rows is None:
-            self.places.narrow(3, self.slot.start, new.shape[3]).copy_(new)
+            self.positions.narrow(3, self.slot.start, new.shape[3]).copy_(new)
         else:
-            self.places.scatter_(3, self.slot.rows.places[:, None, None].expand_as(new), new)
-        return self.places.narrow(3, 0, self.slot.length)
+            self.positions.scatter_(3, self.slot.rows.positions[:, None, None].expand_as(new), new)
+        return self.positions.narrow(3, 0, self.slot.length)
 
 
-def found(mine: Tensor, theirs: Tensor, *, reach: int) -> Tensor:
+class Known(NamedTuple):
+    """The keys and values of all tokens up to now [B, H, S, d], and their positions in their buckets."""
+
+    keys: Tensor
+    values: Tensor
+    positions: Tensor  # [B, H, R, S]
+
+
+def bucket_mask(queries: Tensor, keys: Tensor, *, reach: int) -> Tensor:
     """Places [B, H, R, T] of queries and [B, H, R, S] of keys -> [B, H, T, S], True where any round finds the key."""
-    seen = torch.zeros(*mine.shape[:2], mine.shape[3], theirs.shape[3], dtype=torch.bool, device=mine.device)
-    for a, b in zip(mine.unbind(2), theirs.unbind(2), strict=True):
-        between = a[..., :, None] - b[..., None, :]
-        seen |= (between > 0) & (between <= reach)
-    return seen
+    mask = torch.zeros(*queries.shape[:2], queries.shape[3], keys.shape[3], dtype=torch.bool, device=queries.device)
+    for query, key in zip(queries.unbind(2), keys.unbind(2), strict=True):
+        distance = query[..., :, None] - key[..., None, :]
+        mask |= (distance > 0) & (distance <= reach)
+    return mask
 
 
-def or_itself(seen: Tensor, first: int) -> Tensor:
-    """The mask [B, H, T, S] in which a query that finds no key, at place `first` + its number, sees itself."""
-    alone = ~seen.any(-1)
-    seen.diagonal(first, dim1=-2, dim2=-1).logical_or_(alone)
-    return seen
+def or_itself(mask: Tensor, first: int) -> Tensor:
+    """The mask [B, H, T, S] in which query i attends to itself, key `first` + i, if it finds no other key."""
+    finds_none = ~mask.any(-1)
+    mask.diagonal(first, dim1=-2, dim2=-1).logical_or_(finds_none)
+    return mask
 
 
 def normalise(x: Tensor) -> Tensor:
@@ -185,18 +193,19 @@ class LSHAttention(nn.Module):
         buckets = hashes.buckets.long()
         if slot is None:
             counts = buckets.new_zeros(*buckets.shape[:3], self.buckets + 1)
-            places, _ = places_in_buckets(buckets, counts=counts, stride=self.stride)
-            return self._mix(self._attend_fresh(q, v, places))
-        places, counts = places_in_buckets(buckets, counts=slot.counts, stride=self.stride)
+            positions, _ = positions_in_buckets(buckets, counts=counts, stride=self.stride)
+            return self._mix(self._attend_fresh(q, v, positions))
+        positions, counts = positions_in_buckets(buckets, counts=slot.counts, stride=self.stride)
         slot.counts.copy_(counts)
-        all_places = slot.extend(places)
-        k_all, v_all = slot.slot.extend(torch.stack((normalise(q), v), 2)).unbind(2)
+        all_positions = slot.extend(positions)
+        keys, values = slot.slot.extend(torch.stack((normalise(q), v), 2)).unbind(2)
+        known = Known(keys, values, all_positions)
         if slot.slot.start == 0 and slot.slot.rows is None:
-            return self._mix(self._attend_fresh(q, v, places))
+            return self._mix(self._attend_fresh(q, v, positions))
         rows = max(1, MASKED // (q.shape[0] * self.heads * slot.slot.length))
         parts = [
-            self._attend_on(q[:, :, a : a + rows], k_all, v_all, places[..., a : a + rows], all_places, slot.slot, a)
-            for a in range(0, q.shape[2], rows)
+            self._attend_cached(q[:, :, i : i + rows], positions[..., i : i + rows], known, slot=slot.slot, first=i)
+            for i in range(0, q.shape[2], rows)
         ]
         return self._mix(torch.cat(parts, 2))
 
@@ -210,7 +219,7 @@ class LSHAttention(nn.Module):
             return length
         return 2 * rounds * self.reach * self.reach * (1 + -(-length // self.reach)) / length
 
-    def work(self, length: int, rounds: int) -> list[tuple[float, float]]:
+    def flops_by_part(self, length: int, rounds: int) -> list[tuple[float, float]]:
         """FLOPs per token of attention and of hashing, and how many times training in a reversible layer takes these.
 
         The layer is computed twice, and the gradients take two products for each; a text that is sorted has its scores
@@ -220,28 +229,28 @@ class LSHAttention(nn.Module):
         attention = 4.0 * inside * self.keys(length, rounds)
         return [(attention, 4.5 if self.sorts(length, rounds) else 4.0), (inside * rounds * sum(self.factors), 1.0)]
 
-    def _attend_fresh(self, q: Tensor, v: Tensor, places: Tensor) -> Tensor:
+    def _attend_fresh(self, q: Tensor, v: Tensor, positions: Tensor) -> Tensor:
         """Texts that are read from their beginning."""
         watch = self.probabilities if is_watched(self.probabilities) else None
-        if watch is None and self.sorts(q.shape[2], places.shape[2]):
+        if watch is None and self.sorts(q.shape[2], positions.shape[2]):
             bound = self.stride * (self.buckets + 1)
             apart = q.transpose(1, 2), v.transpose(1, 2)  # as they lie in memory
-            return attend_sorted(*apart, places, reach=self.reach, bound=bound).transpose(1, 2)
-        seen = or_itself(found(places, places, reach=self.reach), 0)
-        return attend(q, normalise(q), v, mask=seen, watch=watch)
+            return attend_sorted(*apart, positions, reach=self.reach, bound=bound).transpose(1, 2)
+        mask = or_itself(bucket_mask(positions, positions, reach=self.reach), 0)
+        return attend(q, normalise(q), v, mask=mask, watch=watch)
 
-    def _attend_on(
-        self, q: Tensor, k: Tensor, v: Tensor, mine: Tensor, theirs: Tensor, slot: Slot, first: int
-    ) -> Tensor:
-        """Some of the new tokens, from number `first` on, of texts that were read before."""
+    def _attend_cached(self, q: Tensor, positions: Tensor, known: Known, *, slot: Slot, first: int) -> Tensor:
+        """Attention of some of the new tokens, from number `first` on, of texts that were read before."""
         watch = self.probabilities if is_watched(self.probabilities) else None
-        seen = found(mine, theirs, reach=self.reach)
+        mask = bucket_mask(positions, known.positions, reach=self.reach)
         if slot.rows is None:
-            return attend(q, k, v, mask=or_itself(seen, slot.start + first), watch=watch)
-        part = slice(first, first + q.shape[2])
-        seen &= slot.rows.mask[:, :, part]
-        itself = torch.arange(k.shape[2], device=k.device) == slot.rows.places[:, None, part, None]
-        return attend(q, k, v, mask=seen | (itself & ~seen.any(-1, keepdim=True)), watch=watch)
+            mask = or_itself(mask, slot.start + first)
+        else:
+            part = slice(first, first + q.shape[2])
+            mask &= slot.rows.mask[:, :, part]
+            itself = torch.arange(known.keys.shape[2], device=q.device) == slot.rows.positions[:, None, part, None]
+            mask |= itself & ~mask.any(-1, keepdim=True)
+        return attend(q, known.keys, known.values, mask=mask, watch=watch)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.heads, self.head_width).transpose(1, 2)
@@ -281,7 +290,7 @@ class ChunkedLSHAttention(LSHAttention):
         return self._mix(z[:, :, :length])
 
     def padded(self, length: int) -> int:
-        """How many places a text of this length takes."""
+        """How many positions a text of this length takes."""
         return length if length <= self.least else -(-length // self.multiple) * self.multiple
 
     def keys(self, length: int, rounds: int) -> float:

@@ -2,7 +2,7 @@
 
 What works on each token separately need not know its row; attention goes text by text, through `each_text`, or
 through `each_query` where only a few tokens ask. The same without the work on padding is in `kernels/packing.py`.
-Shapes: B rows, T the places of each, K those of them that are chosen, N the tokens that are worked on, D width.
+Shapes: B rows, T the positions of each, K those of them that are chosen, N the tokens that are worked on, D width.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Padding:
         """[B, T, ...] -> what is worked on."""
         return padded
 
-    def place(self, table: Tensor) -> Tensor:
-        """The vectors [T, D] of the places of a row -> what broadcasts to the packed tokens."""
+    def position_vectors(self, table: Tensor) -> Tensor:
+        """The vectors [T, D] of the positions of a row -> what broadcasts to the packed tokens."""
         return table
 
     def unpack(self, x: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class Padding:
         return function(x, None)
 
     def choose(self, x: Tensor, at: Tensor) -> Tensor:
-        """What was worked on, at the places `at` [B, K] of each row -> [B, K, D]."""
+        """What was worked on, at the positions `at` [B, K] of each row -> [B, K, D]."""
         return choose(x, at)
 
     def each_query(self, function: AttendFrom, queries: Tensor, x: Tensor) -> Tensor:
@@ -76,27 +76,27 @@ class PaddingMask(Padding):
 
 
 def choose(x: Tensor, at: Tensor) -> Tensor:
-    """x [B, T, D] at the places `at` [B, K] of each row -> [B, K, D]."""
-    return x.flatten(0, 1).index_select(0, flat_places(at, x.shape[1])).view(*at.shape, -1)
+    """x [B, T, D] at the positions `at` [B, K] of each row -> [B, K, D]."""
+    return x.flatten(0, 1).index_select(0, flat_positions(at, x.shape[1])).view(*at.shape, -1)
 
 
 def reverse_rows(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """x [B, T, D] with the first lengths[i] places of row i in reverse, or all of them; padding stays behind them."""
+    """Reverse the first lengths[i] positions of row i of x [B, T, D], or all; padding stays at the end."""
     if lengths is None:
         return x.flip(1)
-    places = torch.arange(x.shape[1], device=x.device)
-    turned = lengths[:, None] - 1 - places
-    return choose(x, torch.where(turned >= 0, turned, places))
+    positions = torch.arange(x.shape[1], device=x.device)
+    turned = lengths[:, None] - 1 - positions
+    return choose(x, torch.where(turned >= 0, turned, positions))
 
 
-def flat_places(at: Tensor, length: int) -> Tensor:
-    """The places [B · K] among all B · T tokens of those `at` [B, K] in rows of length T."""
+def flat_positions(at: Tensor, length: int) -> Tensor:
+    """The positions [B · K] among all B · T tokens of those `at` [B, K] in rows of length T."""
     rows = torch.arange(len(at), device=at.device)[:, None]
     return (at + length * rows).flatten()
 
 
 def has_padding(lengths: Tensor | None, batch: int, longest: int) -> bool:
-    """Whether rows may have padding; a ValueError where these are not the lengths of `batch` rows of `longest` places.
+    """Return whether rows may have padding; check that these are lengths of `batch` rows of `longest` positions.
 
     The lengths themselves are read only where that costs no synchronisation: on a CPU, and not in a graph that is being
     compiled. Elsewhere rows count as padded; batches leave the lengths out where all rows are full.
@@ -110,13 +110,13 @@ def has_padding(lengths: Tensor | None, batch: int, longest: int) -> bool:
     least, most = (int(end) for end in lengths.aminmax())
     if least < 1 or most > longest:
         raise ValueError(
-            f"lengths from {least} to {most} for rows of {longest} places: each must be from 1 to {longest}; "
+            f"lengths from {least} to {most} for rows of {longest} positions: each must be from 1 to {longest}; "
             f"an empty text is still one token, such as [CLS]"
         )
     return least < longest
 
 
-def real_places(tokens: Tensor, lengths: Tensor | None) -> Tensor:
+def real_positions(tokens: Tensor, lengths: Tensor | None) -> Tensor:
     """[B, T], False at padding."""
     mask = token_mask(tokens, lengths)
     return torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device) if mask is None else mask

@@ -121,11 +121,11 @@ class AxialPositions(nn.Module):
 
     def forward(self, start: int | Tensor, length: int) -> Tensor:
         """The vectors [length, D] of the positions from `start`, or [B, length, D] from each of [B]."""
-        places = torch.arange(length, device=self.rows.device)
-        places = places + (start if isinstance(start, int) else start[:, None])
+        positions = torch.arange(length, device=self.rows.device)
+        positions = positions + (start if isinstance(start, int) else start[:, None])
         columns = len(self.columns)
-        row = F.embedding(places.div(columns, rounding_mode="floor"), self.rows)
-        return torch.cat((row, F.embedding(places % columns, self.columns)), -1)
+        row = F.embedding(positions.div(columns, rounding_mode="floor"), self.rows)
+        return torch.cat((row, F.embedding(positions % columns, self.columns)), -1)
 
     def extra_repr(self) -> str:
         return f"{len(self.rows)} x {len(self.columns)}, {self.rows.shape[1]} + {self.columns.shape[1]}"
@@ -158,10 +158,10 @@ class Rotary(nn.Module):
         self.register_buffer("table", torch.cat((angles.cos(), angles.sin()), 1), persistent=False)  # [window, d]
 
     def at(self, length: int, slot: Slot | None) -> Tensor:
-        """cos and sin [T, d] of the places of `length` new tokens, or [B, T, d] where texts differ in length."""
+        """cos and sin [T, d] of the positions of `length` new tokens, or [B, T, d] where texts differ in length."""
         if slot is None or slot.rows is None:
             return rows_from(self.table, 0 if slot is None else slot.start, length)
-        return self.table[slot.rows.places]
+        return self.table[slot.rows.positions]
 
 
 def rotate(x: Tensor, angles: Tensor) -> Tensor:

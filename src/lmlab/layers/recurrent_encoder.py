@@ -46,7 +46,7 @@ class RecurrentEncoder(nn.Module):
             if self.back:
                 z, other = _run(cast(Layer, self.back[number]), _turn(x, turn), lengths)
                 y = torch.cat([y, _turn(z, turn)], dim=-1)
-                end = _beside(end, other)
+                end = _concatenate(end, other)
             x = y
             outputs.append(y)
             ends.append(end)
@@ -73,16 +73,16 @@ def _run(layer: Layer, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Layer
 
 def _turned(lengths: Tensor, size: int) -> Tensor:
     """[B, S], where each token of a row stands when its lengths[i] tokens are turned round and its padding stays."""
-    place = torch.arange(size, device=lengths.device)
-    return torch.where(place < lengths[:, None], lengths[:, None] - 1 - place, place)
+    position = torch.arange(size, device=lengths.device)
+    return torch.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)
 
 
-def _turn(x: Tensor, places: Tensor | None) -> Tensor:
+def _turn(x: Tensor, positions: Tensor | None) -> Tensor:
     """x [B, S, D] read from the end; done twice, it is x again."""
-    return x.flip(1) if places is None else x.gather(1, places[:, :, None].expand_as(x))
+    return x.flip(1) if positions is None else x.gather(1, positions[:, :, None].expand_as(x))
 
 
-def _beside(one: LayerState, two: LayerState) -> LayerState:
+def _concatenate(one: LayerState, two: LayerState) -> LayerState:
     if isinstance(one, tuple):
         return tuple(torch.cat(pair, dim=-1) for pair in zip(one, two, strict=True))
     return torch.cat([one, two], dim=-1)

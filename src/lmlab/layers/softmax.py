@@ -1,7 +1,7 @@
 """Output layers: a distribution over the vocabulary for each hidden vector.
 
 All of them answer to `logits(hidden)`, `nll(hidden, targets)` and `total(hidden, targets)`, so a model can exchange
-one for another. Shapes: N places at which a token is predicted, D width, V vocabulary.
+one for another. Shapes: N positions at which a token is predicted, D width, V vocabulary.
 """
 
 from __future__ import annotations

@@ -38,11 +38,11 @@ class AnswerMetric(SummedMetric):
         """`true` has the answers of each question: texts, or tuples that begin with one; it may have none."""
         may_be_none = any(not answers for answers in true)
         rows = np.ones((len(true), 2))
-        for row, (said, answers) in enumerate(zip(predicted, true, strict=True)):
+        for row, (given, answers) in enumerate(zip(predicted, true, strict=True)):
             texts = [normal_words(each if isinstance(each, str) else each[0]) for each in answers]
             if may_be_none:
                 texts = [text for text in texts if text] or [[]]
-            words = normal_words(said)
+            words = normal_words(given)
             rows[row, 0] = max(self.agreement(words, text, may_be_none=may_be_none) for text in texts)
         return rows
 

@@ -52,9 +52,9 @@ class F1(SummedMetric):
         self.positive = positive
 
     def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
-        said = np.array([p == self.positive for p in predicted], dtype=np.float64)
+        chosen = np.array([p == self.positive for p in predicted], dtype=np.float64)
         gold = np.array([t == self.positive for t in true], dtype=np.float64)
-        return np.stack([said * gold, said, gold], axis=1)
+        return np.stack([chosen * gold, chosen, gold], axis=1)
 
     def value(self, totals: Floats) -> Floats:
         return harmonic(totals[..., 0], totals[..., 1], totals[..., 2])
@@ -66,13 +66,13 @@ class MacroF1(SummedMetric):
     name = "macro_f1"
 
     def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
-        said, gold = one_hot(predicted, true)
-        return np.concatenate([said * gold, said, gold], axis=1)
+        chosen, gold = one_hot(predicted, true)
+        return np.concatenate([chosen * gold, chosen, gold], axis=1)
 
     def value(self, totals: Floats) -> Floats:
-        both, said, gold = np.split(totals, 3, axis=-1)
-        each = harmonic(both, said, gold)
-        present = said + gold > 0
+        both, chosen, gold = np.split(totals, 3, axis=-1)
+        each = harmonic(both, chosen, gold)
+        present = chosen + gold > 0
         return divide((each * present).sum(-1), present.sum(-1).astype(np.float64), empty=float("nan"))
 
 
@@ -87,16 +87,16 @@ class Matthews(SummedMetric):
     bounds = (-1.0, 1.0)
 
     def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
-        said, gold = one_hot(predicted, true)
-        right = (said * gold).sum(1, keepdims=True)
-        return np.concatenate([right, np.ones_like(right), said, gold], axis=1)
+        chosen, gold = one_hot(predicted, true)
+        right = (chosen * gold).sum(1, keepdims=True)
+        return np.concatenate([right, np.ones_like(right), chosen, gold], axis=1)
 
     def value(self, totals: Floats) -> Floats:
         right, size = totals[..., 0], totals[..., 1]
-        said, gold = np.split(totals[..., 2:], 2, axis=-1)
-        covariance = right * size - (said * gold).sum(-1)
+        chosen, gold = np.split(totals[..., 2:], 2, axis=-1)
+        covariance = right * size - (chosen * gold).sum(-1)
         # s² − Σ p_k² as Σ p_k (s − p_k), whose terms are all ≥ 0: a constant must have exactly 0
-        variances = [(each * (size[..., None] - each)).sum(-1) for each in (said, gold)]
+        variances = [(each * (size[..., None] - each)).sum(-1) for each in (chosen, gold)]
         return divide(covariance, np.sqrt(variances[0]) * np.sqrt(variances[1]), empty=0.0)
 
 
@@ -104,8 +104,8 @@ def one_hot(predicted: Sequence[Any], true: Sequence[Any]) -> tuple[Floats, Floa
     """Predicted and true classes as rows of 0 and 1, one column for each class seen in either: [N, C] twice."""
     classes: dict[Any, int] = {}
     numbers = [np.array([classes.setdefault(label, len(classes)) for label in part], int) for part in (true, predicted)]
-    gold, said = (np.eye(len(classes))[each] for each in numbers)
-    return said, gold
+    gold, chosen = (np.eye(len(classes))[each] for each in numbers)
+    return chosen, gold
 
 
 def confusion(predicted: Sequence[Any], true: Sequence[Any], *, labels: Sequence[Any]) -> NDArray[np.int64]:

@@ -22,7 +22,7 @@ class Correlation(ABC):
     is_proportion: bool = False
 
     @abstractmethod
-    def places(self, scores: Floats) -> Callable[[Floats], Floats]:
+    def values(self, scores: Floats) -> Callable[[Floats], Floats]:
         """From counts [R, N] to what is correlated: [R, N], or [1, N] where it is the same in all draws."""
 
     def score(self, predicted: Sequence[float], true: Sequence[float]) -> float:
@@ -31,13 +31,13 @@ class Correlation(ABC):
     def resampler(self, predicted: Sequence[float], true: Sequence[float]) -> Callable[[Floats], Floats]:
         check_equal_lengths(predicted, true)
         x, y = (np.asarray(each, dtype=np.float64).reshape(-1) for each in (predicted, true))
-        places = self.places(x), self.places(y)
+        values = self.values(x), self.values(y)
         usable = bool(np.isfinite(x).all() and np.isfinite(y).all() and len(x))
 
         def draw(counts: Floats) -> Floats:
             if not usable:
                 return np.full(len(counts), np.nan)
-            return correlate(places[0](counts), places[1](counts), counts)
+            return correlate(values[0](counts), values[1](counts), counts)
 
         return draw
 
@@ -47,7 +47,7 @@ class Pearson(Correlation):
 
     name = "pearson"
 
-    def places(self, scores: Floats) -> Callable[[Floats], Floats]:
+    def values(self, scores: Floats) -> Callable[[Floats], Floats]:
         return lambda counts: scores[None]
 
 
@@ -56,7 +56,7 @@ class Spearman(Correlation):
 
     name = "spearman"
 
-    def places(self, scores: Floats) -> Callable[[Floats], Floats]:
+    def values(self, scores: Floats) -> Callable[[Floats], Floats]:
         order = np.argsort(scores, kind="stable")
         ordered = scores[order]
         first = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(scores) else np.zeros(0, int)
@@ -72,7 +72,7 @@ class Spearman(Correlation):
 
 
 def correlate(x: Floats, y: Floats, counts: Floats) -> Floats:
-    """Pearson's correlation of each row of x and y, whose places stand for `counts` examples: [R]."""
+    """Pearson's correlation of each row of x and y, whose values stand for `counts` examples: [R]."""
     x, y = (_standard(each, counts) for each in (x, y))
     products: Floats = (counts * x * y).sum(1)
     return products.clip(-1, 1)

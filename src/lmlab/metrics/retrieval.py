@@ -89,8 +89,8 @@ def chance_of_recall(ranks: Ranks, k: int) -> float:
     """The recall at k of a random order: the mean over queries of 1 − C(M − r, k) / C(M, k) for r right candidates."""
     wrong, number = ranks.candidates - ranks.right, ranks.candidates
     missed = np.ones(len(ranks.right))
-    for place in range(min(k, number)):
-        missed *= np.maximum(0, wrong - place) / (number - place)
+    for position in range(min(k, number)):
+        missed *= np.maximum(0, wrong - position) / (number - position)
     return float(1 - missed.mean()) if len(missed) else float("nan")
 
 

@@ -42,14 +42,14 @@ def spans(tags: Tags) -> list[Span]:
     found: list[Span] = []
     begun: int | None = None
     before, type_before = "O", ""
-    for place, whole in enumerate((*tags, "O")):
+    for position, whole in enumerate((*tags, "O")):
         tag, _, type_ = whole.partition("-")
         other = type_ != type_before
         if begun is not None and (other or tag in ("O", "B", "S") or before in ("E", "S")):
-            found.append(Span(type_before, begun, place))
+            found.append(Span(type_before, begun, position))
             begun = None
         if tag != "O" and (other or tag in ("B", "S") or (tag in ("I", "E") and before in ("O", "E", "S"))):
-            begun = place
+            begun = position
         before, type_before = tag, type_
     return found
 
@@ -101,9 +101,9 @@ class TagAccuracy(SummedMetric):
 
     def statistics(self, predicted: Sequence[Tags], true: Sequence[Tags]) -> Floats:
         rows = np.zeros((len(true), 2))
-        for row, (said, gold) in enumerate(zip(predicted, true, strict=True)):
-            check_words(said, gold)
-            rows[row] = sum(p == t for p, t in zip(said, gold, strict=True)), len(gold)
+        for row, (predicted_one, gold) in enumerate(zip(predicted, true, strict=True)):
+            check_words(predicted_one, gold)
+            rows[row] = sum(p == t for p, t in zip(predicted_one, gold, strict=True)), len(gold)
         return rows
 
     def value(self, totals: Floats) -> Floats:

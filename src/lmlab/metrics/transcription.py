@@ -28,9 +28,9 @@ class ErrorRate(SummedMetric):
 
     def statistics(self, predicted: Sequence[str], true: Sequence[str]) -> Floats:
         rows = np.zeros((len(true), 2))
-        for row, (said, reference) in enumerate(zip(predicted, true, strict=True)):
+        for row, (predicted_one, reference) in enumerate(zip(predicted, true, strict=True)):
             pieces = self.split(reference)
-            rows[row] = edit_distance(self.split(said), pieces), len(pieces)
+            rows[row] = edit_distance(self.split(predicted_one), pieces), len(pieces)
         return rows
 
     def value(self, totals: Floats) -> Floats:

@@ -3,7 +3,7 @@
 No code asks what a model is. `ability(model, PredictsNext)` gives what can do it: the model itself, a part of it, or an
 encoder together with its head. A protocol sees names only, so no model has a method that exists only to refuse.
 
-Shapes: B batch, T time, K places, D width, V vocabulary.
+Shapes: B batch, T time, K positions, D width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ State = Any
 class Output(NamedTuple):
     """What a forward pass gives."""
 
-    hidden: Tensor  # [B, T, D], the vectors from which scores are computed; [B, K, D] where K places were asked for
+    hidden: Tensor  # [B, T, D], the vectors from which scores are computed; [B, K, D] where K positions were asked for
     state: State = None
 
 
@@ -145,6 +145,18 @@ class Transcribes(WritesTarget, Protocol):
 
 
 @runtime_checkable
+class Captions(WritesTarget, Protocol):
+    """Writes the caption of a picture; its source is `pixels` [B, C, H, W]."""
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The number of regions from top to bottom, and from left to right."""
+
+    def attend(self, tokens: Tensor, *, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Captions [B, T] of pictures -> the vectors of their tokens [B, T, D], and the attention of each [B, T, R]."""
+
+
+@runtime_checkable
 class LearnsTarget(WritesTarget, Protocol):
     """A network that learns to write targets: it has vectors, and the loss at these."""
 
@@ -169,7 +181,7 @@ class LearnsTarget(WritesTarget, Protocol):
 
 @runtime_checkable
 class FillsMasks(Protocol):
-    """Predicts masked tokens from both sides; the scores at a place are those of the token at that place itself."""
+    """Predicts masked tokens from both sides; the scores at a position are those of the token there."""
 
     @property
     def vocabulary(self) -> int: ...
@@ -181,13 +193,13 @@ class FillsMasks(Protocol):
     def device(self) -> torch.device: ...
 
     def read(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
-        """The vectors [B, K, D] at the places `at` [B, K] of each row, whose tokens are missing; or at all of them.
+        """The vectors [B, K, D] at the positions `at` [B, K] of each row, whose tokens are missing; or at all of them.
 
-        A missing token is replaced by a mask. Some models see it, some take any token at these places as missing.
+        A missing token is replaced by a mask. Some models see it, some take any token at these positions as missing.
         """
 
     def fill(self, *, at: Tensor, **inputs: Any) -> Tensor:
-        """The scores [B, K, V] of the tokens at the places `at` [B, K]."""
+        """The scores [B, K, V] of the tokens at the positions `at` [B, K]."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The scores [..., V] at vectors [..., D] that `read` gave."""
@@ -199,12 +211,12 @@ class FillsMasks(Protocol):
         """The sum of `nll`, computed the fast way for training."""
 
     def head_flops(self) -> float:
-        """Floating-point operations of the scores at one place."""
+        """Floating-point operations of the scores at one position."""
 
     def reading_flops(
         self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
     ) -> float:
-        """Floating-point operations of `read` for a batch, with `places` places in each row."""
+        """Floating-point operations of `read` for a batch, with `positions` positions in each row."""
 
 
 @runtime_checkable
@@ -212,7 +224,7 @@ class FillsInOrder(FillsMasks, Protocol):
     """Predicts tokens in any order: each from what is given and from those before it in that order."""
 
     def read_in_order(self, *, order: Tensor, at: Tensor, state: State = None, **inputs: Any) -> tuple[Tensor, State]:
-        """The vectors [B, K, D] at the places `at` [B, K], and the state after the text.
+        """The vectors [B, K, D] at the positions `at` [B, K], and the state after the text.
 
         `order` [B, T] is 0 at tokens that are given, and n at the n-th that is predicted; equal numbers do not see
         each other.
@@ -221,7 +233,7 @@ class FillsInOrder(FillsMasks, Protocol):
 
 @runtime_checkable
 class Detects(Protocol):
-    """Tells at every place whether the token was replaced."""
+    """Predicts for every position whether the token was replaced."""
 
     def detect(self, **inputs: Any) -> Tensor:
         """Logits [B, T] of "this token is not the original one"."""
@@ -279,7 +291,7 @@ class MatchesPictures(Protocol):
 class Both(NamedTuple):
     """The vectors of texts with the regions of pictures."""
 
-    words: Tensor  # [B, K, D] at the places that were asked for, or [B, T, D]
+    words: Tensor  # [B, K, D] at the positions that were asked for, or [B, T, D]
     regions: Tensor | None  # [B, R, E]; None where they were not computed
     joint: Tensor  # [B, J] one vector for each text with its picture
 
@@ -293,7 +305,7 @@ class ReadsRegions(Protocol):
     """
 
     def read_both(self, *, at: Tensor | None = None, **inputs: Any) -> Both:
-        """The vectors of words at the places `at` [B, K], or of all, those of regions, and one of both together."""
+        """The vectors of words at the positions `at` [B, K], or of all, those of regions, and one of both together."""
 
     def match(self, joint: Tensor) -> Tensor:
         """Joint vectors [B, J] -> scores [B, 2]: the text describes the picture (0), or not (1)."""
@@ -311,6 +323,32 @@ class PredictsRegions(ReadsRegions, Protocol):
 
     def region_flops(self) -> float:
         """Floating-point operations of `predict_regions` for one region."""
+
+
+@runtime_checkable
+class ChoosesActions(Protocol):
+    """Chooses actions in episodes, from states and the return that is asked for."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def discrete(self) -> bool:
+        """Whether it chooses one of several actions; else an action is a vector."""
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Logits of discrete actions, or continuous actions from -1 to 1 [..., A], at vectors of states [..., D]."""
+
+    def start(self, batch_size: int) -> Any:
+        """The history of episodes that have not begun."""
+
+    def step(
+        self, states: Tensor, history: Any, *, returns: Tensor, actions: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
+        """The scores [B, A] of the next action in states [B, S] with returns to go [B], and the new history.
+
+        `actions` [B, A] are those that were taken in the step before; None in the first.
+        """
 
 
 @runtime_checkable
@@ -333,15 +371,17 @@ class Ability(NamedTuple):
 KINDS: dict[str, type] = {
     "next token": PredictsNext,
     "both directions": PredictsBothWays,
-    "blanks": FillsMasks,
+    "masks": FillsMasks,
     "any order": FillsInOrder,
     "transcripts": Transcribes,
+    "captions": Captions,
     "target text": WritesTarget,
     "replaced tokens": Detects,
     "pairs": JudgesPairs,
     "neighbours": PredictsNeighbours,
     "pictures and texts": MatchesPictures,
     "words and regions": ReadsRegions,
+    "actions": ChoosesActions,
     "vectors": GivesVectors,
 }
 ABILITIES = {
@@ -382,8 +422,8 @@ def require(model: object, kind: type[A]) -> A:
         return found
     wanted = next(each for each in ABILITIES.values() if each.kind is listed_ability(kind))
     able = [each for each in ABILITIES.values() if each.name != "pairs" and ability(model, each.kind) is not None]
-    told = DESCRIPTIONS[wanted.name]
+    description = DESCRIPTIONS[wanted.name]
     is_a = f"is {DESCRIPTIONS[able[0].name].model}; it " if able else ""
     verbs = dict.fromkeys(verb for each in able for verb in each.uses.replace(" and ", ", ").split(", "))
     uses = f"use it with {', '.join(verbs)}, or " if able else ""
-    raise ValueError(f"{name_of(model)} {is_a}cannot {told.verb}: {uses}train {wanted.systems}")
+    raise ValueError(f"{name_of(model)} {is_a}cannot {description.verb}: {uses}train {wanted.systems}")

@@ -97,7 +97,7 @@ class Block(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, padding: Padding, at: Tensor | None = None) -> Tensor:
-        """With `at` [B, K] only what comes out at these places of each row, [B, K, D]: the others only answer."""
+        """With `at` [B, K] only what comes out at these positions of each row, [B, K, D]: the others only answer."""
         if at is None:
             x = self.attention_norm(x + self.dropout(self.attention(x, padding)))
         else:
@@ -108,10 +108,10 @@ class Block(nn.Module):
 
 
 def initialise_scaled(module: nn.Module) -> None:
-    """N(0, 1 / inputs) for the weights of a layer, so that what it gives is as large as what it gets.
+    """Initialise the weights of a layer from N(0, 1 / inputs), so that outputs are as large as inputs.
 
-    0.02 suits widths near 768. At 64 it makes all that a place gets from its neighbours vanish beside its own vector,
-    so that there is next to no gradient to begin with: least of all in ELECTRA, where detecting is comparing the two.
+    A standard deviation of 0.02 suits widths near 768. At width 64, attention then adds almost nothing to a position's
+    own vector, so there is almost no gradient at first. ELECTRA suffers most: detection compares the two.
     """
     if isinstance(module, nn.Linear):
         nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
@@ -186,7 +186,7 @@ class Encoder(EncoderModel):
     ) -> Output:
         """`positions` [B, T] where they are not simply counted from 0, as of a text and its translation in one row.
 
-        With `at` [B, K] the last block works at these places alone; the vectors there are what the whole would give.
+        With `at` [B, K] the last block works at these positions alone; the vectors there are what the whole would give.
         """
         padding = pack_by_length(tokens, lengths)
         return self._run_blocks(self._enter(tokens, segments, positions, padding), padding, at)
@@ -209,9 +209,9 @@ class Encoder(EncoderModel):
         longest = tokens.shape[1]
         check_window(0, longest, self.config.window)
         table = self.positions(self.first_position, longest)
-        places = padding.place(table) if positions is None else F.embedding(padding.pack(positions), table)
+        vectors = padding.position_vectors(table) if positions is None else F.embedding(padding.pack(positions), table)
         segments = None if segments is None else padding.pack(segments)
-        return self.embed(padding.pack(tokens), segments, places)
+        return self.embed(padding.pack(tokens), segments, vectors)
 
     def _stack(self) -> Iterator[nn.Module]:
         for layer in range(self.config.layers):
@@ -227,7 +227,7 @@ class Encoder(EncoderModel):
     def reading_flops(
         self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
     ) -> float:
-        """Padding is not computed (pack_by_length), but whatever places are asked for."""
+        """Padding is not computed (pack_by_length), but whatever positions are asked for."""
         return sum(
             count * length * self.body_flops(length, fraction=1.0 if positions is None else positions / length)
             for length, count in Counter(row_lengths(inputs)).items()

@@ -207,7 +207,7 @@ class TextEncoder(Encoder):
         longest = tokens.shape[1]
         check_window(0, longest, len(self.positions.weight))
         padding = pack_by_length(tokens, lengths)
-        x = self.embedding(padding.pack(tokens)) + padding.place(self.positions(0, longest))
+        x = self.embedding(padding.pack(tokens)) + padding.position_vectors(self.positions(0, longest))
         return self.run(x, padding, at)
 
 

@@ -16,7 +16,7 @@ class Description(NamedTuple):
     systems: str  # some that have it
     title: str  # over the systems that are known for it
     commands: tuple[str, ...] = ()
-    """What to try with a run that has it: {run} is its folder, {prompt} a few words, {blank} the same with a blank."""
+    """What to try with a run that has it: {run} is its folder, {prompt} a few words, {masked} the same with a mask."""
     instead: str = ""  # how its systems are compared, where `lmlab compare` has no track for it
 
 
@@ -44,14 +44,14 @@ DESCRIPTIONS: dict[str, Description] = {
             ("lmlab embed {run} FILE --layers mix -o out.npy", "lmlab score {run} FILE"),
         ),
         Description(
-            "blanks",
-            "predicts masked tokens (fills blanks)",
+            "masks",
+            "predicts masked tokens",
             "a masked language model",
             "predict masked tokens",
             "lmlab fill and lmlab score",
             "bert, roberta, albert or electra",
             "Masked language models: they predict masked tokens from the text on both sides",
-            ("lmlab fill {run} {blank}", "lmlab embed {run} FILE -o out.npy"),
+            ("lmlab fill {run} {masked}", "lmlab embed {run} FILE -o out.npy"),
         ),
         Description(
             "any order",
@@ -73,6 +73,18 @@ DESCRIPTIONS: dict[str, Description] = {
             ("lmlab transcribe {run} FILE.wav", "lmlab evaluate {run} clips.tsv"),
             "train it on recordings (lmlab train {name} clips.tsv -o RUN), and compare error rates with: "
             "lmlab evaluate RUN clips.tsv",
+        ),
+        Description(
+            "captions",
+            "writes the caption of a picture",
+            "a captioner",
+            "write captions of pictures",
+            "lmlab caption and lmlab evaluate",
+            "captioner: lmlab train captioner builtin:scenes -o RUN",
+            "Captioners: they write what a picture shows",
+            ("lmlab caption {run} PICTURE", "lmlab evaluate {run} captions.tsv"),
+            "train it on pictures with captions (lmlab train {name} captions.tsv -o RUN), and compare captions with: "
+            "lmlab evaluate RUN captions.tsv",
         ),
         Description(
             "target text",
@@ -139,6 +151,18 @@ DESCRIPTIONS: dict[str, Description] = {
             ("lmlab finetune {run} DATA -o NEW", 'lmlab fill {run} "a red [MASK]"'),
             "train it on pictures with captions (lmlab train {name} DATA -o RUN), fine-tune it on true and false "
             "sentences (lmlab finetune RUN DATA -o NEW), and compare accuracies with: lmlab evaluate NEW DATA",
+        ),
+        Description(
+            "actions",
+            "chooses actions that reach a given return",
+            "a policy",
+            "choose actions",
+            "lmlab act and lmlab evaluate",
+            "decision-transformer: lmlab train decision-transformer EPISODES -o RUN",
+            "Policies: they choose actions that reach a given return",
+            ("lmlab act {run} --env CartPole-v1 --return 500", "lmlab evaluate {run} EPISODES"),
+            "train it on episodes (lmlab train {name} EPISODES -o RUN), and compare the returns that it reaches with: "
+            "lmlab act RUN --env NAME",
         ),
         Description(
             "vectors",

@@ -1,4 +1,4 @@
-"""ELECTRA: a small generator fills blanks, and the model itself tells at every place whether the token was replaced.
+"""ELECTRA: a small generator fills blanks, and the model itself tells at every position whether the token was replaced.
 
 Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators".
 """
@@ -66,19 +66,19 @@ def _shared(fraction: float, width: int, heads: int) -> tuple[int, int]:
 
 
 class Discriminator(FactorisedEncoder):
-    """P(replaced) = σ(w · gelu(W h + b) + c) at each place (section 2)."""
+    """P(replaced) = σ(w · gelu(W h + b) + c) at each position (section 2)."""
 
     def __init__(self, config: FactorisedConfig) -> None:
         super().__init__(config)
         self.detector = Linear(config.width, config.width)
-        self.verdict = Linear(config.width, 1)  # the output layer of the head, by its name in saved runs
-        for head in (self.detector, self.verdict):
+        self.detector_output = Linear(config.width, 1)
+        for head in (self.detector, self.detector_output):
             head.apply(initialise)
 
     def discriminator_head(self, hidden: Tensor) -> Tensor:
         """hidden [..., D] -> logits [...] of "this token was replaced"."""
         x = GELU[self.config.gelu](self.detector(hidden))
-        return cast(Tensor, self.verdict(x)).squeeze(-1)
+        return cast(Tensor, self.detector_output(x)).squeeze(-1)
 
     def detect(self, **inputs: Any) -> Tensor:
         """Logits [B, T] of "this token was replaced"."""
@@ -86,21 +86,25 @@ class Discriminator(FactorisedEncoder):
 
     def token_flops(self) -> float:
         """Floating-point operations of `discriminator_head` for one token."""
-        return 2.0 * (self.detector.weight.numel() + self.verdict.weight.numel())
+        return 2.0 * (self.detector.weight.numel() + self.detector_output.weight.numel())
 
     def detection_flops(self, inputs: Mapping[str, Tensor]) -> float:
-        """Of the encoder, and of `discriminator_head` at all places, padding too."""
+        """Of the encoder, and of `discriminator_head` at all positions, padding too."""
         return self.reading_flops(inputs) + inputs["tokens"].numel() * self.token_flops()
 
 
 class Electra(EncoderModel):
     """Generator and discriminator, which share their token, position and segment vectors (section 3.2).
 
-    The generator's share of 1/4 to 1/2 does best; with a stronger one the discriminator has too hard a task. What is
-    used afterwards is the discriminator, so `forward` gives its vectors, and the generator's only where it is alone.
+    A generator of 1/4 to 1/2 of the size works best: with a stronger one the task of the discriminator is too hard. The
+    discriminator is what is used afterwards, so `forward` returns its vectors, and those of a generator only if it is
+    alone.
     """
 
     Config: ClassVar[type[ModelConfig]] = ElectraConfig
+    RENAMED: ClassVar[Mapping[str, str]] = {
+        f"discriminator.verdict.{name}": f"discriminator.detector_output.{name}" for name in ("weight", "bias")
+    }
 
     config: ElectraConfig
 
@@ -125,13 +129,13 @@ class Electra(EncoderModel):
 
     @classmethod
     def changeable(cls, begun: Mapping[str, Any]) -> tuple[str, ...]:
-        """From a generator alone a run may go on with both parts, and a generator of another size."""
+        """A run of a generator alone may continue with both parts, and with a generator of another size."""
         return ("parts", "generator") if begun.get("parts") == "generator" else ()
 
     def adapt(self, tensors: dict[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A discriminator begins as the generator of a run that has that alone; what fits nothing is drawn.
+        """Initialise a discriminator from the generator of a run that has nothing else; other tensors stay random.
 
-        Without such a start it may stay with the majority class, where the generator is far ahead of it (section 3.3).
+        Without such a start it may keep predicting the majority class, if the generator is much better (section 3.3).
         """
         if self.discriminator is None or any(name.startswith("discriminator.") for name in tensors):
             return tensors
@@ -160,7 +164,7 @@ class Electra(EncoderModel):
         return part
 
     def offers(self) -> Iterable[object]:
-        """Vectors, blanks filled by the generator, replaced tokens found by the discriminator."""
+        """Vectors; masks filled by the generator; replaced tokens found by the discriminator."""
         yield self
         if self.generator is not None:
             yield from (offer for offer in self.generator.offers() if isinstance(offer, FillsMasks))

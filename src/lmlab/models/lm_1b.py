@@ -55,7 +55,8 @@ class SpelledConfig(TokenModelConfig):
         default=50, ge=8, le=1000, description="the most letters of a word that are read, marks of its ends included"
     )
     once: bool = Field(
-        default=True, description="compute each distinct word of a batch once, not again at each place (same numbers)"
+        default=True,
+        description="compute each distinct word of a batch once, not again at each position (same numbers)",
     )
     clip: float | None = Field(
         default=None, gt=0, description="largest size of LSTM cells and outputs (ELMo: 3); none: fused kernels"

@@ -74,14 +74,14 @@ class Model(nn.Module, CountsFlops):
         return layers
 
     def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
-        """The vectors of the last layer [B, T, D], or [B, K, D] at the places `at` [B, K]: what tasks read."""
+        """The vectors of the last layer [B, T, D], or [B, K, D] at the positions `at` [B, K]: what tasks read."""
         hidden: Tensor = self(**inputs).hidden
         return hidden if at is None else choose(hidden, at)
 
     def depths(self) -> list[list[nn.Parameter]]:
         """The parameters from the embeddings up: embeddings, each block, and last what only predicts tokens.
 
-        A tied one is at its lowest place.
+        A tied parameter is listed at its lowest depth.
         """
         raise NotImplementedError
 
@@ -192,7 +192,7 @@ class EncoderModel(Model):
         """tokens [B, T] -> hidden [B, T, D]; `segments` [B, T] tells sentence A from B, row i has `lengths[i]` tokens.
 
         What follows a row's length is padding: it is not attended to, and its hidden vectors are zero. With `at`
-        [B, K], places of each row, only the vectors there, [B, K, D], for which the last layer need do little.
+        [B, K], positions of each row, only the vectors there, [B, K, D], for which the last layer need do little.
         """
         raise NotImplementedError
 

@@ -163,9 +163,9 @@ class NGram:
             first = np.searchsorted(self.levels[n].keys, ranks[rows] * V)
             many = np.searchsorted(self.levels[n].keys, (ranks[rows] + 1) * V) - first
             row = np.repeat(rows, many)
-            place = np.arange(len(row)) + np.repeat(first - np.cumsum(many) + many, many)
-            word = self.levels[n].keys[place] - ranks[row] * V
-            scores[row, word] = self.levels[n].log_probabilities[place] + backoffs[n][row]
+            position = np.arange(len(row)) + np.repeat(first - np.cumsum(many) + many, many)
+            word = self.levels[n].keys[position] - ranks[row] * V
+            scores[row, word] = self.levels[n].log_probabilities[position] + backoffs[n][row]
         return np.asarray(scores, np.float64)
 
     def score(self, tokens: Tensor, targets: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,28 +13,30 @@ from lmlab.layers.cache import KeyValueCache
 
 
 class HashedCache(NamedTuple):
-    """What is kept of B texts: keys and values of every layer, and the place of each token in its buckets."""
+    """What is kept of B texts: keys and values of every layer, and the position of each token in its buckets."""
 
     cache: KeyValueCache
-    places: tuple[Tensor, ...]  # of each LSH layer, [B, H, R, room]
+    positions: tuple[Tensor, ...]  # of each LSH layer, [B, H, R, room]
     counts: tuple[Tensor, ...]  # of each LSH layer, [B, H, R, n + 1]: how many tokens a bucket has
 
     def select(self, index: Tensor) -> HashedCache:
         """The state whose text i is text index[i] of this one."""
-        places, counts = (tuple(each.index_select(0, index) for each in kept) for kept in (self.places, self.counts))
-        return HashedCache(self.cache.select(index), places, counts)
+        positions, counts = (
+            tuple(each.index_select(0, index) for each in kept) for kept in (self.positions, self.counts)
+        )
+        return HashedCache(self.cache.select(index), positions, counts)
 
     def join(self, others: Sequence[HashedCache]) -> HashedCache:
         """All texts of this state and of others of the same model."""
         cache = self.cache.join([other.cache for other in others])
         room = cache.layers[0].shape[3]
         every = (self, *others)
-        places = tuple(
+        positions = tuple(
             torch.cat([with_room(each, room) for each in layer])
-            for layer in zip(*(s.places for s in every), strict=True)
+            for layer in zip(*(s.positions for s in every), strict=True)
         )
         counts = tuple(torch.cat(layer) for layer in zip(*(s.counts for s in every), strict=True))
-        return HashedCache(cache, places, counts)
+        return HashedCache(cache, positions, counts)
 
 
 class TextState(NamedTuple):
@@ -46,8 +48,8 @@ class TextState(NamedTuple):
     def extend(self, tokens: Tensor) -> TextState:
         lengths = self.lengths + tokens.shape[1]
         room = F.pad(self.tokens, (0, tokens.shape[1]))
-        places = self.lengths[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
-        return TextState(room.scatter(1, places, tokens)[:, : int(lengths.max())], lengths)
+        positions = self.lengths[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
+        return TextState(room.scatter(1, positions, tokens)[:, : int(lengths.max())], lengths)
 
     def select(self, index: Tensor) -> TextState:
         return TextState(self.tokens[index], self.lengths[index])
@@ -59,6 +61,6 @@ class TextState(NamedTuple):
         return TextState(torch.cat(padded), torch.cat([text.lengths for text in texts]))
 
 
-def with_room(places: Tensor, room: int) -> Tensor:
+def with_room(positions: Tensor, room: int) -> Tensor:
     """Places [B, H, R, …] of so many tokens; new ones are 0."""
-    return F.pad(places, (0, max(0, room - places.shape[3])))[..., :room]
+    return F.pad(positions, (0, max(0, room - positions.shape[3])))[..., :room]

@@ -240,17 +240,17 @@ class Seq2Seq(EncoderDecoder):
         Scheduled sampling (Bengio et al. 2015): in training a token is, with the probability `sampling`, replaced by
         the one that the model itself finds most probable there; what it should say next stays the same.
         """
-        said: list[Tensor] = []
+        hidden_steps: list[Tensor] = []
         for token in tokens.unbind(1):
-            if said and self.training and self.config.sampling > 0:
+            if hidden_steps and self.training and self.config.sampling > 0:
                 with torch.no_grad():
-                    guess = self.logits(said[-1][:, 0]).argmax(-1)
+                    guess = self.logits(hidden_steps[-1][:, 0]).argmax(-1)
                 token = torch.where(torch.rand(token.shape, device=token.device) < self.config.sampling, guess, token)
             x = self.dropout(self.embedding(token))
             x = x if writing.fed is None else torch.cat([x, writing.fed], dim=-1)
             hidden, writing = self._write(x[:, None], memory, writing)
-            said.append(hidden)
-        return torch.cat(said, dim=1), writing
+            hidden_steps.append(hidden)
+        return torch.cat(hidden_steps, dim=1), writing
 
     def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:
         states = memory.first if beams == 1 else map_state(lambda s: s.repeat_interleave(beams, 0), memory.first)

@@ -108,18 +108,18 @@ class Tagger(EncoderModel):
 
         What is missing of the last two counts as zero.
         """
-        place = self.config.place
+        where = self.config.place
         found = self._states(states, tokens)
         x = [self.embedding(tokens)]
         if self.characters is not None:
             x.append(self._letters(spellings, x[0]))
-        x += [found] if found is not None and place != "between" else []
+        x += [found] if found is not None and where != "between" else []
         layers, _ = self.lower(self.dropout(torch.cat(x, dim=-1)), lengths)  # the last: [B, T, 2H]
         if self.upper is not None:
-            below = [layers[-1], found] if found is not None and place == "between" else layers[-1:]
+            below = [layers[-1], found] if found is not None and where == "between" else layers[-1:]
             (_, *above), _ = self.upper(self.dropout(torch.cat(below, dim=-1)), lengths)
             layers += above
-        if found is not None and place == "both":
+        if found is not None and where == "both":
             layers[-1] = torch.cat([layers[-1], found], dim=-1)
         record_layer(*layers)
         h = layers[-1]

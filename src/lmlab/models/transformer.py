@@ -153,6 +153,15 @@ class Memory(NamedTuple):
     keys_values: tuple[Tensor, ...]  # for each decoder block [B, H, 2, S, d]
     mask: Tensor | None  # [B, 1, 1, S], False at padding; None where there is none
 
+    def begin(self, *, beams: int) -> Decoding:
+        """The state of `beams` unwritten targets for each source."""
+        keys_values = tuple(each.contiguous() for each in self.keys_values)
+        batch, heads, _, _, head_width = keys_values[0].shape
+        cache = BeamCache.empty(
+            batch, beams, layers=len(keys_values), heads=heads, head_width=head_width, like=keys_values[0]
+        )
+        return Decoding(Memory(keys_values, self.mask), cache)
+
 
 class Transformer(EncoderDecoder):
     """Two stacks of blocks around one table of embeddings."""
@@ -191,7 +200,7 @@ class Transformer(EncoderDecoder):
 
     def _read(self, source: Tensor, padding: Padding) -> Tensor:
         table = self.embedding if self.source_embedding is None else self.source_embedding
-        positions = padding.place(self.encoder.positions(0, source.shape[1]))
+        positions = padding.position_vectors(self.encoder.positions(0, source.shape[1]))
         x = self.encoder.embed(table(padding.pack(source)) * self.scale, positions)
         for block in self.encoder.blocks:
             record_layer(x, unpack=padding.unpack)
@@ -225,7 +234,7 @@ class Transformer(EncoderDecoder):
         """As in `EncoderDecoder`; where `target_lengths` tell how many tokens each target has, padding is spared."""
         start = 0 if state is None else state.decoder.length
         padding = pack_tokens(tokens, target_lengths) if state is None else NoPadding()
-        positions = padding.place(self.decoder.positions(start, tokens.shape[1]))
+        positions = padding.position_vectors(self.decoder.positions(start, tokens.shape[1]))
         y = self.decoder.embed(self.embedding(padding.pack(tokens)) * self.scale, positions)
         if state is None:
             if source is None:
@@ -243,16 +252,7 @@ class Transformer(EncoderDecoder):
         return Output(padding.unpack(self.decoder.norm(y)), state)
 
     def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:
-        memory = Memory(tuple(known.contiguous() for known in memory.keys_values), memory.mask)
-        cache = BeamCache.empty(
-            len(memory.keys_values[0]),
-            beams,
-            layers=len(self.decoder.blocks),
-            heads=self.config.heads,
-            head_width=self.config.width // self.config.heads,
-            like=memory.keys_values[0],
-        )
-        return Decoding(memory, cache)
+        return memory.begin(beams=beams)
 
     def depths(self) -> list[list[nn.Parameter]]:
         """The decoder's blocks lie above those of the encoder, whose vectors they read."""

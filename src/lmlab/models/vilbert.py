@@ -10,7 +10,7 @@ section 3.1 and figure 1:
 
 Both relu are those of the authors' code. The paper predicts the class of a masked region that a detector gives it; here
 regions have no classes, and its vector is predicted instead. Without regions it is BERT. What it learns is in
-objectives/masked_captions.py. Shapes: B rows, T words, R regions, K places that are read, F width of a region's
+objectives/masked_captions.py. Shapes: B rows, T words, R regions, K positions that are read, F width of a region's
 vector, D and E widths of the streams, J width in which they meet.
 """
 
@@ -160,7 +160,7 @@ class Vilbert(Encoder):
         at: Tensor | None = None,
         state: State = None,
     ) -> Output:
-        """The vectors of the words: hidden [B, T, D], or [B, K, D] at the places `at`.
+        """The vectors of the words: hidden [B, T, D], or [B, K, D] at the positions `at`.
 
         regions [B, R, F] are the vectors of regions, boxes [B, R, 4] their edges; row i has `region_lengths[i]`.
         """
@@ -200,12 +200,12 @@ class Vilbert(Encoder):
         whole = boxes.new_tensor([0.0, 0.0, 1.0, 1.0]).expand(len(boxes), 1, 4)
         vectors = torch.cat([real.sum(1, keepdim=True) / count, regions], dim=1)
         padding = pack_tokens(vectors[..., 0], None if lengths is None else lengths + 1)
-        places = locate(torch.cat([whole, boxes], dim=1))
-        y = self.region_projection(padding.pack(vectors)) + self.location_projection(padding.pack(places))
+        locations = locate(torch.cat([whole, boxes], dim=1))
+        y = self.region_projection(padding.pack(vectors)) + self.location_projection(padding.pack(locations))
         return self.dropout(self.region_norm(y)), padding
 
     def read_both(self, *, at: Tensor | None = None, **inputs: Tensor) -> Both:
-        """The vectors of words [B, K, D] at the places `at` [B, K], or of all, of regions, and one of both together."""
+        """The vectors of words [B, K, D] at the positions `at`, or of all, of regions, and one of both together."""
         tokens = inputs["tokens"]
         padding = pack_tokens(tokens, inputs.get("lengths"))
         x = self._enter(tokens, inputs.get("segments"), inputs.get("positions"), padding)

@@ -8,7 +8,7 @@ Li et al. 2019, "VisualBERT: A Simple and Performant Baseline for Vision and Lan
     P(text describes picture) = softmax(W_m tanh(W_p h_[CLS] + b_p) + b_m)
 
 Attention runs over words and regions alike, so that words find their regions. Published models have no l_r. Without
-regions it is BERT. What it learns is in objectives/masked_captions.py. Shapes: B rows, T words, R regions, K places
+regions it is BERT. What it learns is in objectives/masked_captions.py. Shapes: B rows, T words, R regions, K positions
 that are read, F width of a region's vector, D width.
 """
 
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_by_mask
-from lmlab.layers.padding import NoPadding, real_places
+from lmlab.layers.padding import NoPadding, real_positions
 from lmlab.layers.positions import LearnedPositions
 from lmlab.layers.regions import LOCATION, blank_regions, check_regions, locate
 from lmlab.models.abilities import Both, State
@@ -88,7 +88,7 @@ class VisualBert(Bert):
         at: Tensor | None = None,
         state: State = None,
     ) -> Output:
-        """hidden [B, T + R, D]: words, then regions; with `at` [B, K] those at these places, [B, K, D].
+        """hidden [B, T + R, D]: words, then regions; with `at` [B, K] those at these positions, [B, K, D].
 
         regions [B, R, F] are the vectors of regions, boxes [B, R, 4] their edges; row i has `region_lengths[i]`.
         """
@@ -96,7 +96,7 @@ class VisualBert(Bert):
             return super().forward(tokens, segments=segments, lengths=lengths, positions=positions, at=at)
         words = self._enter(tokens, segments, positions, FULL)
         x = torch.cat([words, self._enter_regions(regions, boxes)], dim=1)
-        real = [real_places(tokens, lengths), real_places(regions[..., 0], region_lengths)]
+        real = [real_positions(tokens, lengths), real_positions(regions[..., 0], region_lengths)]
         padding = pack_by_mask(torch.cat(real, dim=1))
         return self._run_blocks(padding.pack(x), padding, at)
 
@@ -109,7 +109,7 @@ class VisualBert(Bert):
         return cast(Tensor, self.dropout(self.embedding_norm(projected)))
 
     def read_both(self, *, at: Tensor | None = None, **inputs: Tensor) -> Both:
-        """The vectors of words [B, K, D] at the places `at` [B, K], or of all, and one of the text with the picture."""
+        """The vectors of words [B, K, D] at the positions `at`, or of all, and one of the text with its picture."""
         first = torch.zeros(len(inputs["tokens"]), 1, dtype=torch.long, device=inputs["tokens"].device)
         if at is not None:
             hidden = self(**inputs, at=torch.cat([first, at], dim=1)).hidden

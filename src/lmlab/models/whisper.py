@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmlab.layers.attention import Encoded
-from lmlab.layers.beams import BeamCache, Slots
+from lmlab.layers.beams import Slots
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.kernels.linear import Linear, linear
 from lmlab.layers.kernels.packing import pack_tokens
@@ -132,6 +132,7 @@ class SoundEncoder(nn.Module):
 
     def embed(self, sound: Tensor, lengths: Tensor | None) -> Tensor:
         """Spectrograms [B, M, F] -> vectors [B, S, D]; frames from `lengths` on count as if they were not there."""
+        sound = sound.to(self.first.weight.dtype)
         if lengths is None:
             x = F.gelu(self.first(sound))
         else:
@@ -179,7 +180,7 @@ class Whisper(EncoderDecoder):
         return self.config.frames
 
     def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
-        sound = torch.zeros(rows, self.config.mels, min(2 * window, self.config.frames), device=self.device)
+        sound = torch.zeros(rows, self.config.mels, self._frames_of(window), device=self.device)
         return {"sound": sound, "tokens": torch.zeros(rows, window, dtype=torch.long, device=self.device)}
 
     def encode(self, *, sound: Tensor, lengths: Tensor | None = None) -> Memory:
@@ -218,7 +219,7 @@ class Whisper(EncoderDecoder):
         start = 0 if state is None else state.decoder.length
         check_window(start, tokens.shape[1], self.config.window)
         padding = pack_tokens(tokens, target_lengths) if state is None else NoPadding()
-        positions = padding.place(self.decoder.positions(start, tokens.shape[1]))
+        positions = padding.position_vectors(self.decoder.positions(start, tokens.shape[1]))
         y = self.decoder.dropout(self.embedding(padding.pack(tokens)) + positions)
         if state is None:
             if sound is None:
@@ -236,16 +237,7 @@ class Whisper(EncoderDecoder):
         return Output(padding.unpack(self.decoder.norm(y)), state)
 
     def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:
-        memory = Memory(tuple(known.contiguous() for known in memory.keys_values), memory.mask)
-        cache = BeamCache.empty(
-            len(memory.keys_values[0]),
-            beams,
-            layers=len(self.decoder.blocks),
-            heads=self.config.heads,
-            head_width=self.config.width // self.config.heads,
-            like=memory.keys_values[0],
-        )
-        return Decoding(memory, cache)
+        return memory.begin(beams=beams)
 
     def timing_heads(self) -> list[tuple[int, int]]:
         """Those of the settings; without them all heads of the upper half of the decoder."""
@@ -270,6 +262,13 @@ class Whisper(EncoderDecoder):
         """Of a recording of `source` frames and a target of `target` tokens."""
         S = math.ceil(source / 2)
         return self._encoder_flops(source, S, S * S) + self._decoder_flops(S, target, target * (target + S))
+
+    def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
+        """Per target token, where the longest text has the longest recording, and others in proportion."""
+        return self.pair_flops(self._frames_of(window), window) / window + self.head_flops()
+
+    def _frames_of(self, tokens: int) -> int:
+        return max(2, min(self.config.frames, math.ceil(self.config.frames * tokens / self.config.window)))
 
     def reading_flops(
         self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0

@@ -23,9 +23,11 @@ OBJECTIVES: dict[str, str] = {
     "replaced": "lmlab.objectives.replaced_tokens:Replaced",
     "seq2seq": "lmlab.objectives.seq2seq:Seq2Seq",
     "transcription": "lmlab.objectives.transcription:Transcription",
+    "captioning": "lmlab.objectives.captioning:Captioning",
     "denoising": "lmlab.objectives.denoising:Denoising",
     "contrastive": "lmlab.objectives.contrastive:Contrastive",
     "masked_captions": "lmlab.objectives.masked_captions:MaskedCaptions",
+    "actions": "lmlab.objectives.actions:Actions",
     "negative_sampling": "lmlab.objectives.negative_sampling:NegativeSampling",
 }
 

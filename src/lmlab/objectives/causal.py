@@ -105,7 +105,7 @@ class Causal(PreTraining):
         return Loss({"next": nats.sum(), **further}, state, {"nats": text})
 
     def _regularise(self, dropped: Tensor, h: Tensor) -> dict[str, Tensor]:
-        """The sums of both regularising terms over all places [B, T, D], where they are asked for."""
+        """The sums of both regularising terms over all positions [B, T, D], where they are asked for."""
         terms = {"activation": dropped, "temporal": h[:, 1:] - h[:, :-1]}
         return {name: terms[name].square().mean(-1).sum() for name in self.loss_weights if name in terms}
 

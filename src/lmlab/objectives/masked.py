@@ -1,23 +1,25 @@
 """Masked language modelling: hide some tokens of a text and predict them from all the others, left and right.
 
 Devlin et al. 2019 (BERT); dynamic masking and full sentences: Liu et al. 2019 (RoBERTa); sentence order: Lan et al.
-2020 (ALBERT); spans: Joshi et al. 2020 (SpanBERT).
+2020 (ALBERT); spans: Joshi et al. 2020 (SpanBERT). `corrupt` chooses the tokens and what replaces them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.corpora.pairs import PairSplit
+from lmlab.data.loaders.framing import Integers
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.pairs import TranslationRows
 from lmlab.data.loaders.rows import LengthSchedule, RowLoader, Rows, TextRows
@@ -26,11 +28,16 @@ from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsMasks, JudgesPairs, State, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
-from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, draw_numbers
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
-from lmlab.tokenizers.pieces import describe_pieces
+from lmlab.tokenizers.pieces import Flags, Pieces, describe_pieces
+
+Unit = Literal["token", "word", "span"]
+
+SPAN_END = 0.2
+LONGEST_SPAN = 10
+"""The length of a span is geometric, P(n) ∝ 0.8ⁿ up to 10 words: 3.8 on average (Joshi et al. 2020, section 3.1)."""
 
 
 class BlanksConfig(Config):
@@ -74,7 +81,7 @@ class Blanks(PreTraining):
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
     specials: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
     likelihood: ClassVar[bool] = False
-    asked_beside: int = 0  # places of a row, beside the chosen ones, whose vectors the loss needs
+    extra_positions: int = 0  # positions of a row, beside the chosen ones, whose vectors the loss needs
     config: BlanksConfig
 
     def __init__(self, config: BlanksConfig, tokenizer: Tokenizer, frame: Frame) -> None:
@@ -106,16 +113,16 @@ class Blanks(PreTraining):
 
     def _corrupt(self, raw: Rows, generator: np.random.Generator, **shares: float) -> tuple[Corrupted, Draws]:
         draws = draw_numbers(raw, generator, dynamic=self.config.dynamic)
-        blanks = corrupt(
+        corrupted = corrupt(
             raw, draws, pieces=self.pieces, mask=self.mask, unit=self.config.unit, share=self.config.share, **shares
         )
-        return blanks, draws
+        return corrupted, draws
 
     def filling_flops(self, filler: FillsMasks, batch: Batch, *, remembered: int = 0) -> float:
         """Floating-point operations of a forward pass: reading a batch, and the output layer at the chosen tokens."""
-        places = self.asked_beside + batch.labels["places"].shape[1]
-        body = filler.reading_flops(batch.inputs, positions=places, remembered=remembered)
-        return body + filler.head_flops() * batch.counts["blanks"]
+        positions = self.extra_positions + batch.labels["positions"].shape[1]
+        body = filler.reading_flops(batch.inputs, positions=positions, remembered=remembered)
+        return body + filler.head_flops() * batch.counts["masked"]
 
 
 class Masked(Blanks):
@@ -132,8 +139,8 @@ class Masked(Blanks):
     def __init__(self, config: MaskedConfig, tokenizer: Tokenizer, frame: Frame) -> None:
         super().__init__(config, tokenizer, frame)
         pairs = config.pairs != "none"
-        self.asked_beside = int(pairs)  # [CLS], which tells about the pair
-        self.loss_weights: Mapping[str, float] = {"blanks": 1.0, "pair": 1.0} if pairs else {"blanks": 1.0}
+        self.extra_positions = int(pairs)  # [CLS], which tells about the pair
+        self.loss_weights: Mapping[str, float] = {"masked": 1.0, "pair": 1.0} if pairs else {"masked": 1.0}
 
     @classmethod
     def needs(cls, config: MaskedConfig) -> tuple[type, ...]:
@@ -168,17 +175,17 @@ class Masked(Blanks):
 
     def batch(self, raw: Rows, generator: np.random.Generator) -> Batch:
         shares = {"mask_share": self.config.mask_share, "random_share": self.config.random_share}
-        blanks, _ = self._corrupt(raw, generator, **shares)
-        return make_batch(raw, blanks)
+        corrupted, _ = self._corrupt(raw, generator, **shares)
+        return make_batch(raw, corrupted)
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """The surprisal of the chosen tokens, and of the pairs' labels; accuracy is watched in evaluation only."""
         filler, labels = require(model, FillsMasks), batch.labels
         pair = "pair" in labels
-        at = torch.cat([labels["cls"], labels["places"]], dim=1) if pair else labels["places"]
+        at = torch.cat([labels["cls"], labels["positions"]], dim=1) if pair else labels["positions"]
         hidden = filler.read(**batch.inputs, at=at)
-        chosen, targets = blanks_of(batch, hidden[:, 1:] if pair else hidden)
-        sums, watched = {"blanks": filler.total_nll(chosen, targets)}, {}
+        chosen, targets = at_masks(batch, hidden[:, 1:] if pair else hidden)
+        sums, watched = {"masked": filler.total_nll(chosen, targets)}, {}
         if not model.training:
             watched["accuracy"] = is_right(filler.logits(chosen), targets)
         if pair:
@@ -193,13 +200,13 @@ class Masked(Blanks):
         return PASSES * (self.filling_flops(require(model, FillsMasks), batch) + judging)
 
 
-def make_batch(raw: Rows, blanks: Corrupted, **labels: np.ndarray) -> Batch:
+def make_batch(raw: Rows, corrupted: Corrupted, **labels: np.ndarray) -> Batch:
     """The arrays as tensors; `kept` among the labels names the targets there are, where some row has fewer."""
-    inputs = {"tokens": blanks.tokens, "segments": raw.segments, "lengths": raw.lengths, "positions": raw.positions}
-    labels |= {"targets": blanks.targets, "places": blanks.places}
-    kept = np.flatnonzero(blanks.targets != IGNORE)
-    counts = {"blanks": len(kept)}
-    if len(kept) < blanks.targets.size:
+    inputs = {"tokens": corrupted.tokens, "segments": raw.segments, "lengths": raw.lengths, "positions": raw.positions}
+    labels |= {"targets": corrupted.targets, "positions": corrupted.positions}
+    kept = np.flatnonzero(corrupted.targets != IGNORE)
+    counts = {"masked": len(kept)}
+    if len(kept) < corrupted.targets.size:
         labels["kept"] = kept
     if raw.pair is not None and raw.cls is not None:
         labels |= {"pair": raw.pair, "cls": raw.cls[:, None]}
@@ -212,8 +219,8 @@ def make_batch(raw: Rows, blanks: Corrupted, **labels: np.ndarray) -> Batch:
     )
 
 
-def blanks_of(batch: Batch, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the vectors at all places [B, K, D] those of the blanks that there are [N, D], and their targets [N]."""
+def at_masks(batch: Batch, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the vectors at all positions [B, K, D] those of the blanks that there are [N, D], and their targets [N]."""
     kept = batch.labels.get("kept", slice(None))
     return hidden.flatten(0, 1)[kept], batch.labels["targets"].flatten()[kept]
 
@@ -221,3 +228,104 @@ def blanks_of(batch: Batch, hidden: Tensor) -> tuple[Tensor, Tensor]:
 def is_right(scores: Tensor, targets: Tensor) -> Tensor:
     """Whether the highest of the scores [N, V] are those of the targets [N]."""
     return scores.detach().argmax(-1) == targets
+
+
+class Draws(NamedTuple):
+    """The random numbers of a batch, each [B, T] and even in [0, 1): all that it hangs on besides the rows."""
+
+    order: NDArray[np.float64]  # of the units, in which they are chosen
+    fate: NDArray[np.float64]  # [MASK], a random token, or kept
+    token: NDArray[np.float64]  # which random token
+    length: NDArray[np.float64]  # of spans
+    sample: NDArray[np.float64]  # to sample tokens from a model
+
+
+class Corrupted(NamedTuple):
+    """Rows with blanks."""
+
+    tokens: Integers  # [B, T]
+    positions: Integers  # [B, K] of the chosen tokens, in the order of the text
+    targets: Integers  # [B, K] the chosen tokens; IGNORE where a row has fewer
+
+
+def draw_numbers(rows: Rows, generator: np.random.Generator, *, dynamic: bool) -> Draws:
+    """New random numbers each time; or, where masking is static, always the same for the same row."""
+    count, shape = len(Draws._fields), rows.tokens.shape
+    if dynamic:
+        return Draws(*generator.random((count, *shape)))
+    each = [np.random.default_rng(identity).random((count, shape[1])) for identity in rows.identity]
+    return Draws(*np.stack(each, axis=1))
+
+
+def count_chosen(share: float, length: int) -> int:
+    """The number of chosen tokens in a row of this length, at least 1."""
+    return max(1, round(share * length))
+
+
+def corrupt(
+    rows: Rows,
+    draws: Draws,
+    *,
+    pieces: Pieces,
+    mask: int,
+    unit: Unit = "token",
+    share: float = 0.15,
+    mask_share: float = 0.8,
+    random_share: float = 0.1,
+) -> Corrupted:
+    """Choose round(share · T) tokens of each row; put [MASK], a random token, or the same in their place.
+
+    Devlin et al. 2019, appendix A.1. Special tokens and padding are never chosen. Units (tokens, words, or spans of
+    words) are chosen in random order until the number is reached, so that the last of them may be cut. The three fates
+    are drawn for each token, but for spans once for all of a span (SpanBERT, Joshi et al. 2020).
+    """
+    tokens = rows.tokens
+    window = tokens.shape[1]
+    numbers = number_units(tokens, draws.length, pieces, unit)
+    allowed = ~pieces.special[tokens]
+    key = np.where(allowed, np.take_along_axis(draws.order, numbers, axis=1), np.inf)
+    most = count_chosen(share, window)
+    ranked = np.argsort(key, axis=1, kind="stable")[:, :most]
+    wanted = np.full(len(tokens), most)
+    if rows.lengths is not None:
+        wanted = np.maximum(1, np.round(share * rows.lengths).astype(np.int64))
+    wanted = np.minimum(wanted, allowed.sum(axis=1))
+
+    positions = np.sort(np.where(np.arange(most) < wanted[:, None], ranked, window), axis=1)
+    is_masked = positions < window
+    positions[~is_masked] = 0
+    targets = np.where(is_masked, np.take_along_axis(tokens, positions, axis=1), IGNORE)
+
+    fate = np.take_along_axis(draws.fate, numbers, axis=1) if unit == "span" else draws.fate
+    fate = np.take_along_axis(fate, positions, axis=1)
+    ordinary = np.flatnonzero(~pieces.special)
+    drawn = ordinary[(np.take_along_axis(draws.token, positions, axis=1) * len(ordinary)).astype(np.int64)]
+    put = np.where(fate < mask_share, mask, np.where(fate < mask_share + random_share, drawn, targets))
+    corrupted = tokens.copy()
+    row = np.broadcast_to(np.arange(len(tokens))[:, None], positions.shape)
+    corrupted[row[is_masked], positions[is_masked]] = put[is_masked]
+    return Corrupted(corrupted, positions, targets)
+
+
+def number_units(tokens: Integers, length: NDArray[np.float64], pieces: Pieces, unit: Unit) -> Integers:
+    """The number [B, T] of the unit that each token belongs to, counted from 0 in each row."""
+    if unit == "token":
+        return np.broadcast_to(np.arange(tokens.shape[1]), tokens.shape)
+    words = _count(pieces.begins_word(tokens))
+    if unit == "word":
+        return words
+    window, stays = tokens.shape[1], 1 - SPAN_END
+    spans = 1 + np.floor(np.log(1 - length * (1 - stays**LONGEST_SPAN)) / np.log(stays)).astype(np.int64)
+    ends = np.minimum(np.cumsum(np.minimum(spans, LONGEST_SPAN), axis=1), window)
+    begins = np.zeros((len(tokens), window + 1), dtype=bool)  # a span, at a word of the row: they tile it
+    np.put_along_axis(begins, ends, True, axis=1)
+    tile = np.take_along_axis(_count(begins), words, axis=1)
+    special = pieces.special[tokens]
+    new = special.copy()  # a span ends at a special token
+    new[:, 1:] |= special[:, :-1] | (tile[:, 1:] != tile[:, :-1])
+    return _count(new)
+
+
+def _count(begins: Flags) -> Integers:
+    """How many begin at the positions of a row up to each, the first position not counted."""
+    return np.cumsum(begins, axis=1) - begins[:, :1]

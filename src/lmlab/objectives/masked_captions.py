@@ -27,8 +27,7 @@ from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsMasks, PredictsRegions, ReadsRegions, State, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
-from lmlab.objectives.masked import blanks_of, is_right
-from lmlab.objectives.masking import Unit, corrupt, draw_numbers
+from lmlab.objectives.masked import Unit, at_masks, corrupt, draw_numbers, is_right
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, collate, pad_rows
@@ -70,7 +69,7 @@ class MaskedCaptions(PreTraining):
         self.config, self.frame = config, frame
         self.pieces = describe_pieces(tokenizer)
         self.pad, self.mask = tokenizer.special("pad"), tokenizer.special("mask")
-        asked = {"blanks": True, "match": config.matching, "regions": config.region_share > 0}
+        asked = {"masked": True, "match": config.matching, "regions": config.region_share > 0}
         self.loss_weights: Mapping[str, float] = {name: 1.0 for name, used in asked.items() if used}
 
     @classmethod
@@ -88,62 +87,66 @@ class MaskedCaptions(PreTraining):
         """Corrupted texts with regions; as labels what was masked, and whether both belong together."""
         rows = replace(self.frame, window=raw.window).rows([{"a": text} for text in raw.texts])
         texts = collate(rows, pad=self.pad)
-        tokens, lengths = texts["tokens"].numpy(), texts["lengths"].numpy()
-        plain = Rows(tokens, np.zeros((len(rows), 2), np.int64), lengths=lengths)
+        plain_tokens, lengths = texts["tokens"].numpy(), texts["lengths"].numpy()
+        plain = Rows(plain_tokens, np.zeros((len(rows), 2), np.int64), lengths=lengths)
         draws = draw_numbers(plain, generator, dynamic=True)
-        blanks = corrupt(
+        corrupted = corrupt(
             plain, draws, pieces=self.pieces, mask=self.mask, unit=self.config.unit, share=self.config.share
         )
-        targets = np.where(raw.matches[:, None], blanks.targets, IGNORE)
-        labels = {"targets": targets, "places": blanks.places, "kept": np.flatnonzero(targets != IGNORE)}
-        counts = {"blanks": len(labels["kept"])}
+        targets = np.where(raw.matches[:, None], corrupted.targets, IGNORE)
+        labels = {"targets": targets, "positions": corrupted.positions, "kept": np.flatnonzero(targets != IGNORE)}
+        counts = {"masked": len(labels["kept"])}
         if self.config.matching:
             labels["match"], counts["match"] = (~raw.matches).astype(np.int64), len(rows)
-        inputs = {**texts, "tokens": torch.from_numpy(blanks.tokens), **collate_regions(raw.pictures, self.processor)}
+        inputs = {
+            **texts,
+            "tokens": torch.from_numpy(corrupted.tokens),
+            **collate_regions(raw.pictures, self.processor),
+        }
         found = {name: torch.from_numpy(value) for name, value in labels.items()}
         if self.config.region_share:
             found |= self._mask_regions(inputs, raw.matches, generator)
-            counts["regions"] = len(found["region_places"])
+            counts["regions"] = len(found["region_positions"])
         return Batch(inputs, found, counts, {"pairs": len(rows)})
 
     def _mask_regions(
         self, inputs: dict[str, Tensor], matches: NDArray[np.bool_], generator: np.random.Generator
     ) -> dict[str, Tensor]:
-        """Mask regions in the inputs; return the places [M] of those to predict, among all B · R, and their vectors."""
+        """Mask regions in the inputs; return the positions [M] among all B · R of those to predict, and their vectors."""
         regions, lengths = inputs["regions"], inputs["region_lengths"].numpy()
         rank = np.where(np.arange(regions.shape[1]) < lengths[:, None], generator.random(regions.shape[:2]), np.inf)
         wanted = np.maximum(1, np.round(self.config.region_share * lengths))[:, None]
         chosen = rank.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable") < wanted
         hidden = chosen & (generator.random(chosen.shape) < HIDDEN)
-        places = torch.from_numpy(np.flatnonzero(chosen & matches[:, None]))
-        targets = regions.flatten(0, 1)[places]
+        positions = torch.from_numpy(np.flatnonzero(chosen & matches[:, None]))
+        targets = regions.flatten(0, 1)[positions]
         inputs["regions"] = regions.masked_fill(torch.from_numpy(hidden)[..., None], 0.0)
-        return {"region_places": places, "region_targets": targets}
+        return {"region_positions": positions, "region_targets": targets}
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """The surprisal of masked tokens and of matching, and mean squared errors of regions."""
         reader, filler, labels = require(model, ReadsRegions), require(model, FillsMasks), batch.labels
-        both = reader.read_both(**batch.inputs, at=labels["places"])
-        chosen, targets = blanks_of(batch, both.words)
+        both = reader.read_both(**batch.inputs, at=labels["positions"])
+        chosen, targets = at_masks(batch, both.words)
         nothing = both.words.sum() * 0  # where texts are empty
-        sums, watched = {"blanks": filler.total_nll(chosen, targets) if len(targets) else nothing}, {}
+        sums, watched = {"masked": filler.total_nll(chosen, targets) if len(targets) else nothing}, {}
         if len(targets) and not model.training:
             watched["accuracy"] = is_right(filler.logits(chosen), targets)
         if "match" in labels:
             scores = reader.match(both.joint).float()
             sums["match"] = F.cross_entropy(scores, labels["match"], reduction="sum")
             watched["match_accuracy"] = is_right(scores, labels["match"])
-        if "region_places" in labels:
+        if "region_positions" in labels:
             assert both.regions is not None
-            masked = both.regions.flatten(0, 1)[labels["region_places"]]
+            masked = both.regions.flatten(0, 1)[labels["region_positions"]]
             predicted = require(model, PredictsRegions).predict_regions(masked)
             sums["regions"] = (predicted.float() - labels["region_targets"]).square().mean(-1).sum()
         return Loss(sums, watched=watched)
 
     def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         reader, filler = require(model, ReadsRegions), require(model, FillsMasks)
-        total = filler.reading_flops(batch.inputs, positions=1 + batch.labels["places"].shape[1])
-        total += filler.head_flops() * batch.counts["blanks"] + reader.match_flops() * len(batch.inputs["tokens"])
+        total = filler.reading_flops(batch.inputs, positions=1 + batch.labels["positions"].shape[1])
+        total += filler.head_flops() * batch.counts["masked"] + reader.match_flops() * len(batch.inputs["tokens"])
         if masked := batch.counts.get("regions", 0):
             total += require(model, PredictsRegions).region_flops() * masked
         return PASSES * total

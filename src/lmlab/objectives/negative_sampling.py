@@ -124,9 +124,9 @@ class NegativeSampling(PreTraining):
 
     def _around(self, reach: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
         """How many neighbours each word has [B, T]."""
-        places = np.arange(reach.shape[1])
-        after = np.minimum(reach, np.maximum(lengths[:, None] - 1 - places, 0))
-        return np.where(reach > 0, np.minimum(reach, places) + after, 0)
+        positions = np.arange(reach.shape[1])
+        after = np.minimum(reach, np.maximum(lengths[:, None] - 1 - positions, 0))
+        return np.where(reach > 0, np.minimum(reach, positions) + after, 0)
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         words = require(model, PredictsNeighbours)
@@ -159,9 +159,9 @@ class NegativeSampling(PreTraining):
 
 def _near(reach: Tensor, lengths: Tensor) -> Tensor:
     """Which words [B, T, T] are neighbours of which: no further than the centre looks, itself left out."""
-    places = torch.arange(reach.shape[1], device=reach.device)
-    distance = (places - places[:, None]).abs()
-    return (distance > 0) & (distance <= reach[..., None]) & (places < lengths[:, None, None])
+    positions = torch.arange(reach.shape[1], device=reach.device)
+    distance = (positions - positions[:, None]).abs()
+    return (distance > 0) & (distance <= reach[..., None]) & (positions < lengths[:, None, None])
 
 
 def _tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:

@@ -26,8 +26,8 @@ class Ragged(NamedTuple):
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     @property
-    def place(self) -> NDArray[np.int64]:
-        """The place of each token in its row."""
+    def position(self) -> NDArray[np.int64]:
+        """The position of each token in its row."""
         return np.arange(len(self.tokens)) - np.repeat(self.starts, self.lengths)
 
     @property
@@ -38,7 +38,7 @@ class Ragged(NamedTuple):
 
 def permute_sentences(rows: Ragged, begins: NDArray[np.bool_], generator: np.random.Generator) -> Ragged:
     """The sentences of each row in random order; `begins` [N] is true at the first token of each."""
-    sentence = np.cumsum(begins | (rows.place == 0)) - 1
+    sentence = np.cumsum(begins | (rows.position == 0)) - 1
     key = generator.random(int(sentence[-1]) + 1 if len(sentence) else 0)
     order = np.lexsort((np.arange(len(sentence)), key[sentence], rows.row))
     return rows._replace(tokens=rows.tokens[order])
@@ -49,7 +49,7 @@ def rotate(rows: Ragged, share: float, generator: np.random.Generator) -> Ragged
     chosen = generator.random(len(rows.lengths)) < share
     offset = chosen * (generator.random(len(rows.lengths)) * rows.lengths).astype(np.int64)
     length, row = rows.lengths, rows.row
-    return rows._replace(tokens=rows.tokens[rows.starts[row] + (rows.place + offset[row]) % length[row]])
+    return rows._replace(tokens=rows.tokens[rows.starts[row] + (rows.position + offset[row]) % length[row]])
 
 
 def delete(rows: Ragged, share: float, generator: np.random.Generator) -> Ragged:

@@ -147,7 +147,7 @@ def mean_flops(loader: Loader, flops_of: Callable[[Loader, int], tuple[float, Ma
     if isinstance(loader, Mixture):
         return sum(fraction * mean_flops(part, flops_of) for fraction, part in loader.parts)
     unit, batches = main_unit(loader.units_per_step), max(1, int(loader.steps_per_epoch))
-    counted = [flops_of(loader, place) for place in sorted({k * batches // SAMPLED for k in range(SAMPLED)})]
+    counted = [flops_of(loader, number) for number in sorted({k * batches // SAMPLED for k in range(SAMPLED)})]
     amount = sum(units[unit] for _, units in counted)
     return sum(flops for flops, _ in counted) / max(1, amount) * loader.units_per_step[unit]
 
@@ -178,8 +178,8 @@ class PreTraining:
         raise NotImplementedError
 
     def step_flops(self, model: Model, heads: Mapping[str, nn.Module], loader: Loader) -> float:
-        def flops_of(part: Loader, place: int) -> tuple[float, Mapping[str, int]]:
-            batch = self.batch(part.batch(place), np.random.default_rng([0, place]))
+        def flops_of(part: Loader, number: int) -> tuple[float, Mapping[str, int]]:
+            batch = self.batch(part.batch(number), np.random.default_rng([0, number]))
             remembered = 0 if not model.stateful or part.restarts(1) else model.memory
             return self.batch_flops(model, batch, remembered=remembered), batch.units
 

@@ -28,8 +28,7 @@ from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsInOrder, State, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
-from lmlab.objectives.masked import Blanks, blanks_of, is_right
-from lmlab.objectives.masking import count_chosen, number_units
+from lmlab.objectives.masked import Blanks, at_masks, count_chosen, is_right, number_units
 from lmlab.objectives.objective import IGNORE, Batch, Loss
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
@@ -66,7 +65,7 @@ class Permutation(Blanks):
 
     Config: ClassVar[type[Config]] = PermutationConfig
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"accuracy": accuracy}
-    loss_weights: ClassVar[Mapping[str, float]] = {"blanks": 1.0}
+    loss_weights: ClassVar[Mapping[str, float]] = {"masked": 1.0}
     config: PermutationConfig  # type: ignore[assignment]
 
     def __init__(self, config: PermutationConfig, tokenizer: Tokenizer, frame: Frame) -> None:
@@ -93,7 +92,7 @@ class Permutation(Blanks):
         return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=False)
 
     def batch(self, raw: Rows | Tensor | tuple[Tensor, Tensor], generator: np.random.Generator) -> Batch:
-        """Tokens as they stand, the places [B, K] that are predicted, and the order [B, T], 0 at what is given.
+        """Tokens as they stand, the positions [B, K] that are predicted, and the order [B, T], 0 at what is given.
 
         Of two directions, which rows are read `backwards` [B], too.
         """
@@ -104,33 +103,33 @@ class Permutation(Blanks):
             tokens = (raw if isinstance(raw, Tensor) else torch.cat(raw))[:, :-1].numpy()
         backwards = np.arange(len(tokens)) >= (len(tokens) // 2 if both else len(tokens))
         text = np.where(backwards[:, None], tokens[:, ::-1], tokens)  # words are found in the order of the text
-        places, targets = choose(text, generator, pieces=self.pieces, config=self.config)
-        places = np.where(backwards[:, None] & (targets != IGNORE), tokens.shape[1] - 1 - places, places)
-        inputs: dict[str, NDArray[Any]] = {"tokens": tokens, "order": draw_order(tokens, places, targets, generator)}
+        positions, targets = choose(text, generator, pieces=self.pieces, config=self.config)
+        positions = np.where(backwards[:, None] & (targets != IGNORE), tokens.shape[1] - 1 - positions, positions)
+        inputs: dict[str, NDArray[Any]] = {"tokens": tokens, "order": draw_order(tokens, positions, targets, generator)}
         ends = tokens == self.boundary  # begins its document, which is where it ends when read backwards
         segments = np.cumsum(ends, axis=1) - np.where(backwards[:, None], ends, ends[:, :1])
         if segments.any():
             inputs["segments"] = segments
         if both:
             inputs["backwards"] = backwards
-        labels = {"places": places, "targets": targets}
+        labels = {"positions": positions, "targets": targets}
         kept = np.flatnonzero(targets != IGNORE)
         if len(kept) < targets.size:
             labels["kept"] = kept
         return Batch(
             {name: torch.from_numpy(value) for name, value in inputs.items()},
             {name: torch.from_numpy(value) for name, value in labels.items()},
-            {"blanks": len(kept)},
+            {"masked": len(kept)},
             {"tokens": tokens.size},
         )
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """The surprisal of the predicted tokens; the state is the memory of the text before."""
         filler = require(model, FillsInOrder)
-        hidden, state = filler.read_in_order(**batch.inputs, at=batch.labels["places"], state=state)
-        chosen, targets = blanks_of(batch, hidden)
+        hidden, state = filler.read_in_order(**batch.inputs, at=batch.labels["positions"], state=state)
+        chosen, targets = at_masks(batch, hidden)
         watched = {} if model.training else {"accuracy": is_right(filler.logits(chosen), targets)}
-        return Loss({"blanks": filler.total_nll(chosen, targets)}, state, watched)
+        return Loss({"masked": filler.total_nll(chosen, targets)}, state, watched)
 
     def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         """Those of both streams, and those of the output layer at the predicted tokens."""
@@ -140,7 +139,7 @@ class Permutation(Blanks):
 def choose(
     tokens: Integers, generator: np.random.Generator, *, pieces: Pieces, config: PermutationConfig
 ) -> tuple[Integers, Integers]:
-    """The places [B, K] of the tokens that are predicted, in the order of the text, and these; IGNORE beyond them.
+    """The positions [B, K] of the tokens that are predicted, in the order of the text, and these; IGNORE beyond them.
 
     Special tokens are always given. Where a row has too few others, it has fewer targets.
     """
@@ -152,10 +151,10 @@ def choose(
         allowed &= inside
     ranked = np.argsort(np.where(allowed, key, np.inf), axis=1, kind="stable")[:, :most]
     there = np.arange(most) < allowed.sum(axis=1)[:, None]
-    places = np.sort(np.where(there, ranked, window), axis=1)
-    blank = places < window
-    places[~blank] = 0
-    return places, np.where(blank, np.take_along_axis(tokens, places, axis=1), IGNORE)
+    positions = np.sort(np.where(there, ranked, window), axis=1)
+    is_masked = positions < window
+    positions[~is_masked] = 0
+    return positions, np.where(is_masked, np.take_along_axis(tokens, positions, axis=1), IGNORE)
 
 
 def draw_spans(
@@ -172,19 +171,19 @@ def draw_spans(
     ends = np.cumsum(stretch * drawn, axis=1)
     tile = (words[:, :, None] >= ends[:, None, : window // stretch + 1]).sum(axis=2)  # the stretch of each token
     size = np.take_along_axis(drawn, tile, axis=1)
-    place = words - np.take_along_axis(ends - stretch * drawn, tile, axis=1)
+    position = words - np.take_along_axis(ends - stretch * drawn, tile, axis=1)
     first = np.floor(generator.random((rows, window)) * ((stretch - 1) * drawn + 1)).astype(np.int64)
     begin = np.take_along_axis(first, tile, axis=1)
     key = np.take_along_axis(generator.random((rows, window)), tile, axis=1)
-    return (place >= begin) & (place < begin + size), key
+    return (position >= begin) & (position < begin + size), key
 
 
-def draw_order(tokens: Integers, places: Integers, targets: Integers, generator: np.random.Generator) -> Integers:
+def draw_order(tokens: Integers, positions: Integers, targets: Integers, generator: np.random.Generator) -> Integers:
     """The order [B, T]: 0 at what is given, and 1, 2, … at the targets, shuffled in each row."""
     order = np.zeros_like(tokens)
-    chance = np.where(targets != IGNORE, generator.random(places.shape), np.inf)
+    chance = np.where(targets != IGNORE, generator.random(positions.shape), np.inf)
     rank = np.argsort(np.argsort(chance, axis=1), axis=1) + 1
-    row = np.broadcast_to(np.arange(len(tokens))[:, None], places.shape)
+    row = np.broadcast_to(np.arange(len(tokens))[:, None], positions.shape)
     there = targets != IGNORE
-    order[row[there], places[there]] = rank[there]
+    order[row[there], positions[there]] = rank[there]
     return order

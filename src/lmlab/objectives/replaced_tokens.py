@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.loaders.rows import Rows
-from lmlab.layers.padding import flat_places
+from lmlab.layers.padding import flat_positions
 from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import Detects, FillsMasks, State, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
-from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, is_right, make_batch
+from lmlab.objectives.masked import Blanks, BlanksConfig, at_masks, is_right, make_batch
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
@@ -56,24 +56,24 @@ class Replaced(Blanks):
 
     def __init__(self, config: ReplacedConfig, tokenizer: Tokenizer, frame: Frame) -> None:
         super().__init__(config, tokenizer, frame)
-        self.loss_weights: Mapping[str, float] = {"blanks": 1.0, "detection": config.weight}
+        self.loss_weights: Mapping[str, float] = {"masked": 1.0, "detection": config.weight}
 
     @classmethod
     def needs(cls, config: ReplacedConfig) -> tuple[type, ...]:
         return (FillsMasks, Detects)
 
     def batch(self, raw: Rows, generator: np.random.Generator) -> Batch:
-        blanks, draws = self._corrupt(raw, generator, mask_share=self.config.mask_share, random_share=0.0)
-        sample = np.take_along_axis(draws.sample, blanks.places, axis=1)
-        batch = make_batch(raw, blanks, sample=sample.astype(np.float32))
+        corrupted, draws = self._corrupt(raw, generator, mask_share=self.config.mask_share, random_share=0.0)
+        sample = np.take_along_axis(draws.sample, corrupted.positions, axis=1)
+        batch = make_batch(raw, corrupted, sample=sample.astype(np.float32))
         return batch._replace(counts={**batch.counts, "detection": batch.units["tokens"]})
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """Both losses; accuracies, and how many tokens were original, are watched in evaluation only."""
         generator, detector = require(model, FillsMasks), require(model, Detects)
-        chosen, targets = blanks_of(batch, generator.read(**batch.inputs, at=batch.labels["places"]))
+        chosen, targets = at_masks(batch, generator.read(**batch.inputs, at=batch.labels["positions"]))
         scores = generator.logits(chosen).float()
-        sums = {"blanks": F.cross_entropy(scores, targets, reduction="sum")}
+        sums = {"masked": F.cross_entropy(scores, targets, reduction="sum")}
 
         tokens, replaced = self._fill(scores.detach(), targets, batch)
         detected = detector.detect(**{**batch.inputs, "tokens": tokens}).float()
@@ -99,9 +99,9 @@ class Replaced(Blanks):
         drawn = sample_tokens(scores, batch.labels["sample"].flatten()[kept])
         shape = batch.inputs["tokens"].shape
         tokens = batch.inputs["tokens"].flatten()
-        places = flat_places(batch.labels["places"], shape[1])[kept]
-        filled = tokens.index_copy(0, places, drawn)
-        replaced = torch.zeros_like(tokens, dtype=torch.bool).index_copy(0, places, drawn != targets)
+        positions = flat_positions(batch.labels["positions"], shape[1])[kept]
+        filled = tokens.index_copy(0, positions, drawn)
+        replaced = torch.zeros_like(tokens, dtype=torch.bool).index_copy(0, positions, drawn != targets)
         return filled.view(shape), replaced.view(shape)
 
     def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:

@@ -65,8 +65,8 @@ class Transcription(TargetLoss):
     def batch(self, raw: SpeechRows, generator: np.random.Generator | None = None) -> Batch:
         """Spectrograms, and target rows b y1 .. ym, to be followed by y1 .. ym b."""
         sound = np.zeros_like(raw.sound) if self.config.silent else raw.sound
-        places = np.arange(raw.target.shape[1] - 1)
-        predicted = (places < raw.target_lengths[:, None]) & (places >= raw.prompt - 1)
+        positions = np.arange(raw.target.shape[1] - 1)
+        predicted = (positions < raw.target_lengths[:, None]) & (positions >= raw.prompt - 1)
         count = int(np.count_nonzero(predicted))
         return Batch(
             {

@@ -154,7 +154,7 @@ def _samples(facts: Facts) -> list[Sample]:
         return [
             Sample(f"temperature {each['temperature']:g}", continued(each["prompt"], each["text"])) for each in found
         ]
-    return [Sample("", filled(each, each["filled"], each["sample"])) for each in samples.get("blanks") or []]
+    return [Sample("", filled(each, each["filled"], each["sample"])) for each in samples.get("masked") or []]
 
 
 def _translations(facts: Facts) -> list[Translation]:

@@ -123,6 +123,19 @@ def to_alignments_page(
     return render("alignments.html", alignments=drawn, count=len(alignments), model=model, what=what)
 
 
+class CaptionedPicture(NamedTuple):
+    """A picture with its caption, and a figure of the picture for each word."""
+
+    name: str
+    text: str
+    figures: Sequence[Figure]
+
+
+def to_captions_page(captions: Sequence[CaptionedPicture], *, model: str = "") -> Markup:
+    """The page of captions, with the attention of each word."""
+    return render("captions.html", captions=captions, model=model)
+
+
 def show_surprisals(pieces: Sequence[tuple[str, float]], *, caption: str, spaced: bool) -> Markup:
     """Tokens for a notebook, on a background as strong as their bits, below a line of text."""
     figure = ColouredText("Surprisal in bits", pieces, STRONGEST, unit=".1f", spaced=spaced)

@@ -63,8 +63,8 @@ def tokens_seen(length: int, full: int, window: int, *, before: int = 1) -> int:
 
     `before` tokens precede the text: the boundary, or nothing. So token i is read at position i + before.
     """
-    place = length + before - 1  # of the last token before the answer
+    position = length + before - 1  # of the last token before the answer
     for each in windows(full + before - 1, window):
-        if each.start + each.first <= place < each.start + each.length:
-            return place - each.start + 1 - (before if each.start == 0 else 0)
+        if each.start + each.first <= position < each.start + each.length:
+            return position - each.start + 1 - (before if each.start == 0 else 0)
     return length

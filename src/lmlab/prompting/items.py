@@ -118,14 +118,16 @@ def _clozes(texts: Iterable[str], dice: random.Random) -> list[Item]:
     passages = [text for text in texts if len(text.split()) >= 8]
     counts = Counter(word for text in passages for word in re.findall(r"\b[^\W\d_]{4,}\b", text))
     ranked = [word for word, _ in counts.most_common()]
-    place = {word: number for number, word in enumerate(ranked)}
+    position = {word: number for number, word in enumerate(ranked)}
     found = []
     for text in passages:
         words = [each for each in re.finditer(r"\b[^\W\d_]{4,}\b", text) if each.start() > len(text) // 2]
         if not words:
             continue
         removed = dice.choice(words)
-        near = [word for word in ranked[max(0, place[removed[0]] - 20) : place[removed[0]] + 21] if word != removed[0]]
+        near = [
+            word for word in ranked[max(0, position[removed[0]] - 20) : position[removed[0]] + 21] if word != removed[0]
+        ]
         if len(near) < CHOICES - 1:
             continue
         choices = [removed[0], *dice.sample(near, CHOICES - 1)]

@@ -90,6 +90,7 @@ def model_card(
         tokenizer = corpus.processor
     if tokenizer is not None:
         learnt = f"| tokenizer | {tokenizer.spec}, vocabulary of {tokenizer.vocabulary:,} tokens |\n{learnt}"
+    checked = "".join(f"\n| data check | {line} |" for line in corpus.checked)
     trained = "It was trained with lmlab." if on_text else describe_task(recipe.objective, recipe.origin)
     changed = "".join(f"\n| changed after step {step:,} | {what} |" for step, what in changes)
     train = recipe.train
@@ -106,7 +107,7 @@ This is {article} `{recipe.kind}` model: {system.summary} ({system.paper}). It {
 |---|---|
 | validation | {quality}{lossy} |
 | parameters | {parameters.total:,} |
-{learnt}
+{learnt}{checked}
 | training | {how}, {ended} |
 
 ## Cost

@@ -36,13 +36,13 @@ def next_commands(kind: str, corpus: Corpus, objective: Mapping[str, Any]) -> tu
     if isinstance(corpus.processor, SequenceTokenizer):
         return corpus.processor.commands
     commands = DESCRIPTIONS[find(kind).does[0]].commands
-    if not any("{prompt}" in command or "{blank}" in command for command in commands):
+    if not any("{prompt}" in command or "{masked}" in command for command in commands):
         return commands
     prompt = first_words(_beginning(corpus))
     before = prompt.rpartition(" ")[0]
     fillings = {
         "{prompt}": shlex.quote(prompt),
-        "{blank}": shlex.quote(f"{before} [MASK]" if before else f"{prompt}[MASK]"),
+        "{masked}": shlex.quote(f"{before} [MASK]" if before else f"{prompt}[MASK]"),
     }
     for name, value in fillings.items():
         commands = tuple(command.replace(name, value) for command in commands)

@@ -223,7 +223,7 @@ def _samples(model: LanguageModel, held: Shown) -> Facts:
     if any(ability(model.model, kind) is not None for kind in (PredictsNext, PredictsBothWays)):
         return {"continuations": _continuations(model, held.texts)}
     if ability(model.model, FillsMasks) is not None:
-        return {"blanks": _fillings(model, held.texts)}
+        return {"masked": _fillings(model, held.texts)}
     raise ValueError("the model neither continues texts, nor predicts masked tokens, nor writes a target")
 
 

@@ -24,7 +24,7 @@ from lmlab.runs.held_out import as_path, reopen_corpus
 from lmlab.runs.jobs import Callbacks, Job, Plan, Reporter, Silent, Training
 from lmlab.runs.model_files import write_config
 from lmlab.runs.recipe import Recipe, Record, check_fixed_settings, check_same_settings, read_record, write_recipe
-from lmlab.runs.run_files import check_not_read, check_place, clear, hold, remove_begun
+from lmlab.runs.run_files import check_not_read, check_output_folder, clear, hold, remove_begun
 from lmlab.runs.storage import (
     MANIFEST,
     TASK,
@@ -38,6 +38,7 @@ from lmlab.runs.storage import (
 )
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate
+from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.tokenizers.processors import FILE as PROCESSOR
@@ -102,7 +103,7 @@ def start(
     path = as_path(path)
     if world.writes:
         check_not_read(path, recipe.inputs())
-        check_place(path, overwrite=overwrite, go_on=f"--resume {path}")
+        check_output_folder(path, overwrite=overwrite, go_on=f"--resume {path}")
     reporter = reporter or Silent()
     recipe = recipe.model_copy(update={"data": recipe.data.absolute()})
     corpus = world.first(
@@ -159,7 +160,7 @@ def check_same(recipe: Recipe, path: Path, *, unfinished: bool = False) -> None:
     counted = (path / "progress.json").is_file()  # as n-grams have it, which are not saved on the way
     last = read_progress(path) if counted else read_folder(path / "last", read_progress)
     if not unfinished and not (last or {}).get("ended"):
-        check_place(path, overwrite=False, go_on=f"--resume {path}")
+        check_output_folder(path, overwrite=False, go_on=f"--resume {path}")
 
 
 def resume(
@@ -339,7 +340,7 @@ def _run(
 def _name_validation(corpus: Corpus) -> str:
     """What a run is validated on, in words."""
     processor = corpus.processor
-    if isinstance(processor, SequenceTokenizer):
+    if isinstance(processor, (SequenceTokenizer, EpisodeProcessor)):
         return f"validation {processor.item}s"
     return "validation pictures" if isinstance(corpus.media, PictureProcessor) else "validation text"
 

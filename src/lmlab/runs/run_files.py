@@ -101,7 +101,7 @@ def check_not_read(path: Path, inputs: Iterable[str | Path], *, option: str = "-
                 raise ValueError(f"{option} {path} holds {given}, which is read by this command: choose another folder")
 
 
-def check_place(path: Path, *, overwrite: bool, go_on: str) -> None:
+def check_output_folder(path: Path, *, overwrite: bool, go_on: str) -> None:
     """Raise a ValueError if no new run can be created in a folder; `go_on` says how to resume the one there."""
     if not path.exists() or is_fresh(path):
         return
@@ -168,7 +168,7 @@ def is_study(path: Path) -> bool:
     return any(map(is_trial, trials))
 
 
-def check_study_place(path: Path) -> None:
+def check_study_folder(path: Path) -> None:
     """Raise a ValueError if a study cannot be created or resumed in a folder."""
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
@@ -195,18 +195,18 @@ def clear_study(path: Path) -> None:
 def clear_comparison(path: Path, *, new: Iterable[str]) -> None:
     """Remove the files of a comparison of systems, including its runs, for one with runs of the names `new`.
 
-    Other files stay. If one of them is in the place of a new run, a ValueError is raised and nothing is removed.
+    Other files stay. If one of them is in the folder of a new run, a ValueError is raised and nothing is removed.
     """
     path = path.resolve()
     conditions = _read(path / CONDITIONS)
     systems, added = (_any_of(conditions.get(key, ())) for key in ("systems", "added"))
     named = rf"{systems}(-seed\d+)?"
     runs = [entry for entry in _named(path, named) if entry.is_dir() and is_trial(entry)]
-    _check_places([path / name for name in new], runs)
+    _check_folders([path / name for name in new], runs)
     runs += [entry for entry in _named(path / SWEEP, rf"{named}-rate.*") if entry.is_dir() and is_trial(entry)]
     files = [path / name for name in BOARD]
     files += _named(path / "scores", rf"({named}|{added})\.json")
-    files += _named(path / "plots", r"((blanks|both_directions)-)?(cost|curve)-\w+\.(svg|png)")
+    files += _named(path / "plots", r"((masked|blanks|both_directions)-)?(cost|curve)-\w+\.(svg|png)")
     for run in runs:
         _remove_run(run)
     for file in files:
@@ -218,15 +218,15 @@ def clear_comparison(path: Path, *, new: Iterable[str]) -> None:
     (path / CONDITIONS).unlink()
 
 
-def _check_places(places: Iterable[Path], runs: Sequence[Path]) -> None:
-    """Raise a ValueError if files of the user are in one of the places of new runs."""
-    for place in places:
+def _check_folders(folders: Iterable[Path], runs: Sequence[Path]) -> None:
+    """Raise a ValueError if files of the user are in the folder of a new run."""
+    for folder in folders:
         own = OWN | UNFINISHED | {LOCK}
-        foreign = [each for each in place.iterdir() if each.name not in own] if place in runs else [place]
+        foreign = [each for each in folder.iterdir() if each.name not in own] if folder in runs else [folder]
         if foreign and (foreign[0].exists() or foreign[0].is_symlink()):
             raise ValueError(
-                f"{foreign[0]} was not written by the comparison, and its run {place.name} would be there: move it, or "
-                "choose another -o"
+                f"{foreign[0]} was not written by the comparison, and its run {folder.name} would be there: "
+                "move it, or choose another -o"
             )
 
 

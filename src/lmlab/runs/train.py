@@ -36,6 +36,7 @@ def train(
     test: Paths | None = None,
     split: Sequence[float] | None = None,
     documents: str | None = None,
+    columns: Mapping[str, str] | None = None,
     origin: str | Path | None = None,
     recipe: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
@@ -50,9 +51,9 @@ def train(
     """Train a model on text in a new run directory.
 
     `origin` is a run to start from, `recipe` a TOML file (or a recipe.json) with further settings, and `settings`
-    overrides single ones by their names. A finished run of the same settings is returned as it is; with `resume` an
-    interrupted one is continued. `reporter` receives the progress, and training stops early where `interrupted()` is
-    true.
+    overrides single ones by their names. `columns` are those of a table of pictures. A finished run of equal settings
+    is returned as it is; with `resume` an interrupted one is continued. `reporter` receives the progress, and training
+    stops early where `interrupted()` is true.
 
     >>> run = lmlab.train("gpt2", "book.txt", output="runs/book", budget="2min", settings={"model.layers": 3})
     >>> run.load().generate("Once upon a time")
@@ -78,6 +79,7 @@ def train(
         "test": path_names(test),
         "split": None if split is None else list(split),
         "documents": documents,
+        "columns": None if columns is None else dict(columns),
     }
     given = {
         "data": data,

@@ -90,10 +90,10 @@ class Plan:
     def sequences(self, send: Callable[[int, Piece], None]) -> list[GeneratedSequence]:
         """The sequences to generate, `best_of` for each prompt; `send` gets the number of a sequence and its pieces."""
         found = []
-        for place, prompt in enumerate(self.prompts):
+        for position, prompt in enumerate(self.prompts):
             framed = self.framed(prompt)
             for sample in range(self.best_of):
-                number = place * self.best_of + sample
+                number = position * self.best_of + sample
                 found.append(
                     GeneratedSequence(
                         prompt=framed,

@@ -49,7 +49,7 @@ def _prompt_offsets(plan: Plan, prompt: PromptText) -> list[int]:
     """The offset of each token of a prompt in the text of the request, which a tokenizer may have changed."""
     tokenizer = plan.writer.tokenizer
     if tokenizer.decode(prompt.ids) != prompt.text:
-        ids, spans = tokenizer.encode_places(prompt.text)
+        ids, spans = tokenizer.encode_with_offsets(prompt.text)
         if ids == prompt.ids:
             return [start for start, _ in spans]
     offsets = Offsets(tokenizer)

@@ -45,12 +45,12 @@ class Sets:
             entries = sorted(os.scandir(self.folder), key=lambda entry: entry.name)
         except OSError:
             entries = []
-        beside = {
+        in_folder = {
             entry.name: Path(entry.path)
             for entry in entries
             if not entry.name.startswith(".") and not entry.is_symlink() and (entry.is_file() or entry.is_dir())
         }
-        return {**beside, **self.given}
+        return {**in_folder, **self.given}
 
     def find(self, name: str) -> Path:
         """The set of that name; a ValueError if there is none."""

@@ -41,12 +41,12 @@ class Workers:
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]], *, gone: Coroutine[Any, Any, Any]) -> T:
         """The result of the work when its turn has come; a `GoneError` as soon as the client is `gone`."""
         cancelled, working = threading.Event(), None
-        leaving, place = asyncio.ensure_future(gone), asyncio.ensure_future(self._enter())
+        leaving, turn = asyncio.ensure_future(gone), asyncio.ensure_future(self._enter())
         try:
-            await asyncio.wait((place, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not place.done():
+            await asyncio.wait((turn, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not turn.done():
                 raise GoneError
-            place.result()
+            turn.result()
             self._flags.add(cancelled)
             with cancellable(cancelled.is_set):
                 working = asyncio.ensure_future(work())
@@ -62,8 +62,8 @@ class Workers:
             cancelled.set()
             leaving.cancel()
             if working is None:
-                place.cancel()
-                place.add_done_callback(self._return_unused)
+                turn.cancel()
+                turn.add_done_callback(self._return_unused)
 
     async def _enter(self) -> None:
         """Wait for a free place; an `APIError` where too many wait already."""
@@ -85,20 +85,20 @@ class Workers:
             await asyncio.wrap_future(turn)
         except asyncio.CancelledError:
             if not turn.cancel():  # its turn came at the same moment
-                self._give_place()
+                self._give_slot()
             raise
 
-    def _return_unused(self, place: asyncio.Task[None]) -> None:
-        if not place.cancelled() and place.exception() is None:
-            self._give_place()
+    def _return_unused(self, turn: asyncio.Task[None]) -> None:
+        if not turn.cancelled() and turn.exception() is None:
+            self._give_slot()
 
     def _leave(self, task: asyncio.Task[Any], cancelled: threading.Event) -> None:
         self._flags.discard(cancelled)
-        self._give_place()
+        self._give_slot()
         if not task.cancelled():
             task.exception()  # of a request whose client is gone nobody else asks for it
 
-    def _give_place(self) -> None:
+    def _give_slot(self) -> None:
         """Let the request that has waited longest take the place."""
         with self._lock:
             while self._waiting:

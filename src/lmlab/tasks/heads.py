@@ -47,7 +47,7 @@ class Classifier(nn.Module):
 
 
 def pool(vectors: Tensor, real: Tensor, how: str) -> Tensor:
-    """vectors [B, T, ...] over the places that are real [B, T] -> [B, ...].
+    """vectors [B, T, ...] over the positions that are real [B, T] -> [B, ...].
 
     `concat` is the last vector, the largest and the mean of each component side by side (Howard & Ruder 2018).
     """
@@ -55,8 +55,8 @@ def pool(vectors: Tensor, real: Tensor, how: str) -> Tensor:
         return vectors[:, 0]
     mask = real.view(*real.shape, *([1] * (vectors.dim() - 2)))
     count = real.sum(1).clamp(min=1)
-    places = torch.arange(real.shape[1], device=real.device)
-    last = vectors[torch.arange(len(vectors), device=vectors.device), (places * real).amax(1)]
+    positions = torch.arange(real.shape[1], device=real.device)
+    last = vectors[torch.arange(len(vectors), device=vectors.device), (positions * real).amax(1)]
     if how == "last":
         return last
     largest = vectors.masked_fill(~mask, -torch.inf).amax(1)

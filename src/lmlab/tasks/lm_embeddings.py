@@ -74,9 +74,9 @@ class Reader:
         vectors = side_by_side(found).float().cpu().numpy()  # [B, T, L, F]
         by_part = []
         for number, (row, text) in enumerate(zip(rows, pieces, strict=True)):
-            places = self._places_of_words(text.words, row.inputs[self.frame.reads].places("a"))
+            positions = self._positions_of_words(text.words, row.inputs[self.frame.reads].positions("a"))
             states = np.zeros((len(parts[number]), *vectors.shape[2:]), np.float32)
-            states[list(places)] = vectors[number, list(places.values())]
+            states[list(positions)] = vectors[number, list(positions.values())]
             by_part.append(states)
         ends = np.cumsum([len(list(self._parts(words))) for words in sentences])[:-1]
         empty = np.zeros((0, *vectors.shape[2:]), np.float32)
@@ -94,13 +94,13 @@ class Reader:
         pieces = [read_words(words, self.tokenizer) for words in parts]
         return parts, pieces, self.frame.rows([{"a": text.pieces} for text in pieces])
 
-    def _places_of_words(self, words: Sequence[int | None], places: Mapping[int, int]) -> dict[int, int]:
-        """The place in the row at which each word has been read, by the places of pieces; a word may have none."""
+    def _positions_of_words(self, words: Sequence[int | None], positions: Mapping[int, int]) -> dict[int, int]:
+        """Return the position in the row at which each word is complete; a word that was cut off has none."""
         last = isinstance(self.model, PredictsNext) and self.frame.reads not in self.frame.backwards
         found: dict[int, int] = {}
         for piece, word in enumerate(words):
-            if word is not None and piece in places and (last or word not in found):
-                found[word] = places[piece]
+            if word is not None and piece in positions and (last or word not in found):
+                found[word] = positions[piece]
         return found
 
     def _parts(self, words: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -147,9 +147,9 @@ class LanguageStates:
         found: list[Any] = [None] * len(sentences)
         for group in self._groups(sentences):
             read = [reader.read([sentences[number] for number in group]) for reader in self.readers]
-            for place, number in enumerate(group):
-                beside = np.concatenate([each[place] for each in read], axis=-1)
-                found[number] = beside.reshape(len(beside), math.prod(beside.shape[1:]))
+            for position, number in enumerate(group):
+                joined = np.concatenate([each[position] for each in read], axis=-1)
+                found[number] = joined.reshape(len(joined), math.prod(joined.shape[1:]))
         return found
 
     def flops(self, sentences: Sequence[Sequence[str]]) -> float:

@@ -17,7 +17,8 @@ from lmlab.data.corpora.images import ImagesConfig, PictureSplit, open_pictures
 from lmlab.data.corpora.splitting import NAMES as SPLITS
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled.labels import find_labels
-from lmlab.data.readers.media import ENDINGS, Picture
+from lmlab.data.readers.media import Picture
+from lmlab.data.readers.picture_files import list_pictures
 from lmlab.data.readers.pictures import read_picture
 from lmlab.models.defaults import TaskDefaults
 from lmlab.models.model import Model
@@ -106,15 +107,7 @@ class PictureClassification(ClassTask):
 
     def read_paths(self, paths: Sequence[str]) -> list[Example]:
         """The pictures of files, and all pictures of folders."""
-        found: list[Path] = []
-        for given in map(Path, paths):
-            inside = sorted(path for path in given.rglob("*") if path.suffix.lower() in ENDINGS["images"])
-            if given.is_dir() and not inside:
-                raise ValueError(f"{given} has no picture: {', '.join(ENDINGS['images'])} are read")
-            found += inside if given.is_dir() else [given]
-        if not found:
-            raise ValueError("there is nothing to predict: give the path of a picture")
-        return [self.read_example(path) for path in found]
+        return [self.read_example(path) for path in list_pictures(paths)]
 
     def read_labelled(self, path: str, *, columns: Mapping[str, str] | None = None) -> Labelled:
         """The pictures of a folder or a table with their classes, by split if it has splits; bad files are skipped."""

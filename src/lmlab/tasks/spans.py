@@ -151,7 +151,7 @@ class Spans(TextTask):
         found = []
         for item, row in zip(items, rows, strict=True):
             framed = next(iter(row.inputs.values()))
-            pieces = framed.places("b")
+            pieces = framed.positions("b")
             none = 0 if self.config.pool == "cls" else len(framed.pieces) - 1  # where all has been read
             found.append([none, *(pieces[piece] for piece in (item.positions or {}).values())])
         return {"at": pad_rows(found)[0]}

@@ -225,7 +225,7 @@ class Tagging(TextTask):
             return {"at": torch.zeros(len(rows), 1, dtype=torch.long)}
         found = []
         for item, row in zip(items, rows, strict=True):
-            pieces = next(iter(row.inputs.values())).places("a")
+            pieces = next(iter(row.inputs.values())).positions("a")
             found.append([pieces.get(piece, 0) for piece in (item.positions or {}).values()])
         return {"at": pad_rows(found)[0]}
 

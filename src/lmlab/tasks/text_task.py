@@ -154,7 +154,7 @@ class TextTask(Task):
             around = self.frame.templates[self.frame.reads]
             raise ValueError(f"--pool cls: this model reads {around!r}, without a cls; use last, mean, max or concat")
         lengths = {part: row.parts.count(part) for part in dict.fromkeys(row.parts) if part}
-        return self.frame.place_of("cls", self.frame.reads, lengths)
+        return self.frame.position_of("cls", self.frame.reads, lengths)
 
     def cache_key(self) -> dict[str, Any]:
         return {**super().cache_key(), "frame": asdict(self.frame)}

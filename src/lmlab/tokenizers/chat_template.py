@@ -139,10 +139,10 @@ class _Process:
         finally:
             self._lock.release()
         if "error" in answer:
-            told = "".join(filter(str.isprintable, " ".join(str(answer["error"])[:1000].split())))
+            message = "".join(filter(str.isprintable, " ".join(str(answer["error"])[:1000].split())))
             if answer.get("refused"):
-                raise ChatTemplateError(f"the chat template says: {told}")
-            raise BrokenTemplateError(f"the chat template fails: {told}")
+                raise ChatTemplateError(f"the chat template says: {message}")
+            raise BrokenTemplateError(f"the chat template fails: {message}")
         return str(answer["text"])
 
     def _start(self) -> subprocess.Popen[str]:

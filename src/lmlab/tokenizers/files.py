@@ -59,7 +59,7 @@ def load(path: str | Path) -> Tokenizer:
         return _load_clip(path)
     if path.suffix == ".txt":
         return _load_wordpiece(path)
-    return Tokenizer(read_engine(path), boundary=_read_beside(path).get("boundary"))
+    return Tokenizer(read_engine(path), boundary=_read_settings(path).get("boundary"))
 
 
 def read_engine(path: Path) -> hf.Tokenizer:
@@ -77,8 +77,8 @@ def load_imported(path: Path) -> Tokenizer:
     """
     if (path / "tokenizer.json").is_file():
         path = path / "tokenizer.json"
-    tokenizer, beside = load(path), _read_beside(path)
-    if beside.get("split_special_tokens", True):
+    tokenizer, settings = load(path), _read_settings(path)
+    if settings.get("split_special_tokens", True):
         return tokenizer
     return Tokenizer(tokenizer.engine, boundary=tokenizer.named_boundary, split_special_tokens=False)
 
@@ -90,18 +90,18 @@ def save(tokenizer: Tokenizer, path: str | Path) -> None:
     target.write_text(tokenizer.engine.to_str(pretty=True), encoding="utf-8")
     if tokenizer.options:
         content = json.dumps(tokenizer.options, indent=2, ensure_ascii=False)
-        _beside(target).write_text(content + "\n", encoding="utf-8")
+        _settings_file(target).write_text(content + "\n", encoding="utf-8")
     else:
-        _beside(target).unlink(missing_ok=True)
+        _settings_file(target).unlink(missing_ok=True)
 
 
-def _beside(path: Path) -> Path:
+def _settings_file(path: Path) -> Path:
     return path.with_name(f"{path.stem}_options.json")
 
 
-def _read_beside(path: Path) -> dict[str, Any]:
+def _read_settings(path: Path) -> dict[str, Any]:
     """What `save` wrote beside a `tokenizer.json`; nothing where there is no such file."""
-    file = _beside(path)
+    file = _settings_file(path)
     if not file.is_file():
         return {}
     try:

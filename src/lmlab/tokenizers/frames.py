@@ -4,7 +4,7 @@ A frame is a template for each input of a model. In "cls:0 a:0 sep:0 b:1 sep:1" 
 the words are special tokens, and the numbers are segments. A special token belongs to the part before it, those before
 the first part belong to the row; [brackets] say otherwise, as in "boundary a [delimiter b] extract". A part that is
 missing is left out with the tokens that belong to it: of one text BERT reads "cls a sep", and a target that is yet to
-be written is "start". Each place of a row records its part and the number of its piece, from which all else follows:
+be written is "start". Each position of a row records its part and the number of its piece, from which all else follows:
 vectors of words, tags at first pieces, spans of the text. Pieces are ids, or vectors (spellings).
 """
 
@@ -92,11 +92,11 @@ class Framed(NamedTuple):
     numbers: list[int]  # of the piece in its part, as the item has it; -1 at a special token
     segments: list[int] | None  # where the template has them
 
-    def places(self, part: str) -> dict[int, int]:
+    def positions(self, part: str) -> dict[int, int]:
         """Return the position of each piece of a part, by its number; pieces that were cut off are missing."""
         return {
-            number: place
-            for place, (name, number) in enumerate(zip(self.parts, self.numbers, strict=True))
+            number: position
+            for position, (name, number) in enumerate(zip(self.parts, self.numbers, strict=True))
             if name == part
         }
 
@@ -157,13 +157,13 @@ class Frame:
         slots = [slot for slot in self._slots()[name] if slot.owner in ("", *parts)]
         return [(slot, None if slot.is_part else self._special(name, slot.name)) for slot in slots]
 
-    def place_of(self, special: str, name: str, lengths: Mapping[str, int]) -> int:
+    def position_of(self, special: str, name: str, lengths: Mapping[str, int]) -> int:
         """Return the first position of a special token in an input whose parts have these lengths."""
-        place = 0
+        position = 0
         for slot, _ in self.layout(name, "".join(lengths)):
             if slot.name == special:
-                return place
-            place += lengths[slot.name] if slot.is_part else 1
+                return position
+            position += lengths[slot.name] if slot.is_part else 1
         raise ValueError(f"there is no {special} in {self.templates[name]!r}")
 
     def rows(self, items: Sequence[Item]) -> list[Row]:
@@ -227,7 +227,7 @@ class Frame:
             return [whole]
         if room < len(here):
             raise ValueError(
-                f"a window of {self.window} places has no room for {len(here)} part(s) and the special tokens of "
+                f"a window of {self.window} positions has no room for {len(here)} part(s) and the special tokens of "
                 f"{self.templates[name]!r}"
             )
         if self.stride is not None:
@@ -242,8 +242,8 @@ class Frame:
         content = room - sum(len(parts[part]) for part in others)
         if content < 1:
             raise ValueError(
-                f"the parts {', '.join(others)} fill the window of {self.window} places, and no piece of {last} fits: "
-                f"shorten them, or take a model with a larger window"
+                f"the parts {', '.join(others)} fill the window of {self.window} positions, and no piece of {last} "
+                f"fits: shorten them, or use a model with a larger window"
             )
         fixed = {part: (0, len(parts[part])) for part in others}
         length, step = len(parts[last]), min(self.stride, content)
@@ -258,7 +258,7 @@ class Frame:
         spans: Mapping[str, tuple[int, int]],
         names: Mapping[str, str] | None = None,
     ) -> Framed:
-        """The places of an input; `names` are those that the parts have in the item."""
+        """The positions of an input; `names` are those that the parts have in the item."""
         row = Framed([], [], [], [] if any(slot.segment is not None for slot in slots) else None)
         for slot in slots:
             if slot.owner and slot.owner not in parts:
@@ -322,8 +322,8 @@ def _ends(sizes: Mapping[str, int], parts: Item) -> Iterator[tuple[str, int, int
 def _share(lengths: Mapping[str, int], room: int) -> dict[str, int]:
     """How many pieces of each part are kept: what is too much is taken off the longest, piece by piece."""
     left, kept = room, {}
-    for place, part in enumerate(sorted(lengths, key=lambda part: (lengths[part], part))):
-        kept[part] = min(lengths[part], left // (len(lengths) - place))
+    for position, part in enumerate(sorted(lengths, key=lambda part: (lengths[part], part))):
+        kept[part] = min(lengths[part], left // (len(lengths) - position))
         left -= kept[part]
     return {part: kept[part] for part in lengths}
 

@@ -58,7 +58,7 @@ class TokenizedText:
     @cached_property
     def tokens(self) -> list[Token]:
         """Each token with its characters; if nothing is lost, they cover the whole text without gaps."""
-        ids, offsets = self.tokenizer.encode_places(self.text)
+        ids, offsets = self.tokenizer.encode_with_offsets(self.text)
         assert ids == self.ids, "the fast ways of encoding give what the library gives"
         tokens, before = [], 0
         for number, (start, end) in zip(self.ids, offsets, strict=True):

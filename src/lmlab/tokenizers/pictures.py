@@ -87,7 +87,8 @@ class PictureProcessor(Config):
     def normalise(self, pixels: Pixels) -> Tensor:
         """Pixels [B, H, W, C] -> float32 [B, C, H, W], (x / 255 − mean) / std."""
         mean, std = torch.tensor(self.mean), torch.tensor(self.std)
-        return (torch.from_numpy(pixels).float() * (1 / (255 * std)) - mean / std).permute(0, 3, 1, 2).contiguous()
+        writable = np.require(pixels, requirements="W")  # torch warns of others
+        return (torch.from_numpy(writable).float() * (1 / (255 * std)) - mean / std).permute(0, 3, 1, 2).contiguous()
 
     def _resize(self, pixels: Pixels) -> Pixels:
         """Pixels [h, w, C] -> [H, W, C], by the rule of `resize`."""

@@ -20,6 +20,7 @@ PROCESSORS = {
     "pixels": "lmlab.tokenizers.pixels:Pixels",
     "sounds": "lmlab.tokenizers.sounds:SoundProcessor",
     "pictures": "lmlab.tokenizers.pictures:PictureProcessor",
+    "episodes": "lmlab.tokenizers.episodes:EpisodeProcessor",
 }
 """Where each kind of processor is, as `module:Class`; the class is created with the settings in `processor.json`."""
 

@@ -112,9 +112,8 @@ class SoundProcessor:
 
     def log_mel(self, samples: Tensor) -> Tensor:
         """max(log10 mel, largest − 8) / 4 + 1 of samples [N] -> [M, N / hop]."""
-        frames = torch.stft(
-            samples, self.fft, self.hop, window=torch.hann_window(self.fft), return_complex=True, pad_mode="reflect"
-        )
+        window = torch.hann_window(self.fft, dtype=torch.float32)
+        frames = torch.stft(samples, self.fft, self.hop, window=window, return_complex=True, pad_mode="reflect")
         power = frames[:, :-1].abs() ** 2  # [K, F]; the last frame is centred after the end
         filters = torch.from_numpy(mel_filters(self.mels, rate=self.rate, fft=self.fft))
         logarithm = (filters @ power).clamp(min=1e-10).log10()

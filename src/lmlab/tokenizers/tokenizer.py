@@ -230,7 +230,7 @@ class Tokenizer:
                 "leave that character out, or replace it"
             ) from None
 
-    def encode_places(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    def encode_with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the ids of a text, each with its characters, from and to."""
         if self.is_open:
             found = list(re.finditer(r"\S+|\n", text))

@@ -39,7 +39,7 @@ def find_words(text: str, offsets: Sequence[tuple[int, int]]) -> list[int | None
 
 def read_text(text: str, tokenizer: Tokenizer) -> Text:
     """Return the pieces of a text with their characters and words."""
-    pieces, offsets = tokenizer.encode_places(text)
+    pieces, offsets = tokenizer.encode_with_offsets(text)
     return Text(pieces, offsets, find_words(text, offsets))
 
 
@@ -61,8 +61,8 @@ def read_words(words: Sequence[str], tokenizer: Tokenizer) -> Text:
     for word in words:
         begins.append(begins[-1] + len(word) + 1)
     for number in sorted(missing):
-        place = sum(first < begins[number] for first, _ in offsets)
-        pieces.insert(place, tokenizer.unknown)
-        offsets.insert(place, (begins[number], begins[number + 1] - 1))
-        numbers.insert(place, number)
+        position = sum(first < begins[number] for first, _ in offsets)
+        pieces.insert(position, tokenizer.unknown)
+        offsets.insert(position, (begins[number], begins[number + 1] - 1))
+        numbers.insert(position, number)
     return Text(pieces, offsets, numbers)

@@ -48,13 +48,13 @@ class Cost(NamedTuple):
 
     def as_dict(self, *, method: str, grid: Grid | None = None) -> dict[str, Any]:
         """All figures for JSON, with the method and the country that they depend on."""
-        place = grid or find_grid()
+        position = grid or find_grid()
         return {
             **self._asdict(),
-            "grams": place.grams(self.joules),
+            "grams": position.grams(self.joules),
             "energy_method": method,
-            "country": place.code,
-            "grams_per_kwh": place.grams_per_kwh,
+            "country": position.code,
+            "grams_per_kwh": position.grams_per_kwh,
         }
 
 
@@ -227,9 +227,9 @@ def codecarbon(grid: Grid | None = None) -> Iterator[CodecarbonResult]:
         from codecarbon import OfflineEmissionsTracker, __version__
     except ImportError:
         raise ValueError(f"{CODECARBON}=1 needs codecarbon: pip install 'lmlab[energy]'") from None
-    place = grid or find_grid()
+    position = grid or find_grid()
     tracker = OfflineEmissionsTracker(
-        country_iso_code=place.alpha3 or "USA", save_to_file=False, log_level="error", measure_power_secs=5
+        country_iso_code=position.alpha3 or "USA", save_to_file=False, log_level="error", measure_power_secs=5
     )
     tracker.start()
     try:
@@ -237,7 +237,7 @@ def codecarbon(grid: Grid | None = None) -> Iterator[CodecarbonResult]:
     finally:
         kilograms = tracker.stop()
         kwh = tracker.final_emissions_data.energy_consumed
-        grams = f", {1000 * kilograms:.3g} g CO2e" if place.alpha3 and kilograms is not None else ""
+        grams = f", {1000 * kilograms:.3g} g CO2e" if position.alpha3 and kilograms is not None else ""
         result.text = f"{1000 * kwh:.3g} Wh{grams} (codecarbon {__version__}, since the run was last started)"
 
 

@@ -18,23 +18,23 @@ class Prefetcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._next: tuple[int, Future[Batch]] | None = None
 
-    def batch(self, place: int, following: int) -> Batch:
-        """Batch number `place`; then batch `following` is begun."""
-        if self._next is None or self._next[0] != place:
-            self._begin(place)
+    def batch(self, number: int, following: int) -> Batch:
+        """Batch number `number`; then batch `following` is begun."""
+        if self._next is None or self._next[0] != number:
+            self._begin(number)
         assert self._next is not None
         batch = self._next[1].result()
         self._begin(following)
         return batch
 
-    def _begin(self, place: int) -> None:
-        self._next = place, self._thread.submit(make_batch, self.objective, self.loader, place, seed=self.seed)
+    def _begin(self, number: int) -> None:
+        self._next = number, self._thread.submit(make_batch, self.objective, self.loader, number, seed=self.seed)
 
     def close(self) -> None:
         """End the thread, after the batch that it is making."""
         self._thread.shutdown(cancel_futures=True)
 
 
-def make_batch(objective: Objective, loader: Loader, place: int, *, seed: int) -> Batch:
-    """Batch number `place`, with its own random numbers."""
-    return objective.batch(loader.batch(place), np.random.default_rng([seed, place]))
+def make_batch(objective: Objective, loader: Loader, number: int, *, seed: int) -> Batch:
+    """Batch number `number`, with its own random numbers."""
+    return objective.batch(loader.batch(number), np.random.default_rng([seed, number]))

@@ -6,19 +6,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from lmlab.data.corpora.captions import CaptionsConfig
 from lmlab.data.corpora.examples import ExamplesConfig, parts_of, read, texts_of
-from lmlab.data.corpora.images import PicturesConfig, PictureSplit
+from lmlab.data.corpora.images import PicturesConfig, PictureSplit, open_pictures
 from lmlab.data.readers.examples import Example, Labelled, task_name
 from lmlab.data.readers.labelled import read_examples
 from lmlab.data.readers.labelled.columns import Columns
 from lmlab.data.readers.labelled.folders import find_parts, find_split
 from lmlab.data.readers.labelled.labels import find_labels
+from lmlab.data.readers.picture_files import BUILTIN
 from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import read_record
 from lmlab.tasks.evidence import shorten_names
 from lmlab.tasks.predicting import Predicts
 from lmlab.tasks.task import Prediction, Task
+from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.transfer.results import Interval, score_predictions
 
 
@@ -37,6 +40,13 @@ class Chosen(NamedTuple):
 
     examples: Sequence[Example]
     split: str | None = None
+
+
+class HeldOut(NamedTuple):
+    """Pictures with their texts that a run is scored with."""
+
+    split: PictureSplit
+    name: str | None  # of the split, where the data have several
 
 
 def evaluate_file(
@@ -104,7 +114,12 @@ def read_as_trained(run: Path, path: str | Path) -> Chosen | None:
 
 
 def _held_out_pictures(run: Path, path: Path) -> Chosen | None:
-    """The held-out pictures of the folder that a run was trained on; None for another folder."""
+    """The held-out pictures of the data that a run was trained on, as examples; None for other data."""
+    found = _held_out_split(run, path)
+    return None if found is None else Chosen(found.split.examples, found.name)
+
+
+def _held_out_split(run: Path, path: Path) -> HeldOut | None:
     if not (run / "recipe.json").is_file():
         return None
     record = read_record(run)
@@ -115,7 +130,20 @@ def _held_out_pictures(run: Path, path: Path) -> Chosen | None:
     split = corpus.test or corpus.valid
     if not isinstance(split, PictureSplit):
         return None
-    return Chosen(split.examples, "test" if split is corpus.test else "valid")
+    return HeldOut(split, "test" if split is corpus.test else "valid")
+
+
+def open_picture_texts(
+    run: Path, path: str, *, processor: PictureProcessor, columns: Mapping[str, str] | None = None
+) -> HeldOut:
+    """The pictures with texts of a table: those held out, if the run was trained on it; bad files are skipped."""
+    held_out = None if columns else _held_out_split(run, Path(path).expanduser())
+    if held_out is not None:
+        return held_out
+    config = CaptionsConfig(captions=[path], split=[1.0], columns=dict(columns or {}), bad="skip")
+    splits = open_pictures(config, config.captions, given=processor, progress=None).splits
+    name = next(each for each in ("test", "valid", "train") if each in splits)
+    return HeldOut(splits[name], name if len(splits) > 1 else None)
 
 
 def _training_data(run: Path) -> ExamplesConfig | None:
@@ -127,6 +155,9 @@ def _training_data(run: Path) -> ExamplesConfig | None:
 
 
 def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, or are the name of the same built-in data."""
+    if str(one).startswith(BUILTIN):
+        return str(one) == str(other)
     return one.exists() and other.exists() and one.samefile(other)
 
 

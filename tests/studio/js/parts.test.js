@@ -102,7 +102,7 @@ test("the run picker offers runs that fit and have weights, and keeps the order 
   const run = (name, does, weights = true) => ({ name, does, weights, kind: "lstm" });
   const runs = [
     run("a", ["next token"]),
-    run("b", ["blanks"]),
+    run("b", ["masks"]),
     run("c", ["next token"]),
     run("d", ["next token"], false),
   ];

@@ -13,7 +13,7 @@ from lmlab.cli.texts import is_stream, text_of
 
 def attention(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of a model with attention.")],
-    text: Annotated[str, typer.Argument(help="Text, '-' for standard input; of a speech model a recording.")],
+    text: Annotated[str, typer.Argument(help="Text, '-' for standard input; a recording or a picture.")],
     translation: Annotated[
         str | None, typer.Option(help="Target of a translator. (default: its own translation)")
     ] = None,
@@ -24,6 +24,9 @@ def attention(
     head: Annotated[int | None, typer.Option(min=0, help="Plot only this head, from 0.")] = None,
     link: Annotated[
         str | None, typer.Option(metavar="WORD:WORD", help="Rank the heads by their weight between two words.")
+    ] = None,
+    patch: Annotated[
+        str | None, typer.Option(metavar="ROW,COLUMN", help="Of a picture: the patch that attends. (default: [CLS])")
     ] = None,
     rollout: Annotated[bool, typer.Option("--rollout", help="Attention rollout through all layers.")] = False,
     output: OutputAnalysis = None,
@@ -43,15 +46,20 @@ def attention(
 
       lmlab inspect attention runs/tiny.en speech.wav -o spectrogram.html
 
+      lmlab inspect attention runs/vit photo.png -o attention.html
+
     For each head, the table shows its weights on the same token, the previous, the next and the first one, and on
     special tokens, the mean distance, and the entropy in bits. Attention is not an explanation. Of a speech model the
-    page shows the spectrogram, the words with their times, and where in the sound each token attends.
+    page shows the spectrogram, the words with their times, and where in the sound each token attends. Of a model of
+    pictures it shows the picture with the weight of each patch, by layer and head, and the rollout through all layers.
     """
     from lmlab.analysis.attention import Links, Rollout, read_attention
+    from lmlab.analysis.picture_attention import look, parse_patch, reads_pictures
     from lmlab.analysis.speech_attention import listen
     from lmlab.analysis.view import Viewed
     from lmlab.cli.inspect.display import check_output, open_run, show
     from lmlab.config import suggest
+    from lmlab.data.readers.pictures import read_picture
     from lmlab.data.readers.sounds import read_sound
     from lmlab.models.abilities import Transcribes, ability
 
@@ -67,6 +75,17 @@ def attention(
         heard = listen(model.transcriber, read_sound(text))
         show(heard.of(layer=layer, head=head), output=output, json_=json_, about=str(run))
         return
+    if reads_pictures(model):
+        options = {"--translation": translation, "--kind": kind, "--link": link}
+        if wrong := [name for name, value in options.items() if value is not None]:
+            raise ValueError(f"{wrong[0]} is for models of text; {run} reads a picture: give --layer or --patch")
+        check_output(output, inputs=[run, text], overwrite=overwrite)
+        at = None if patch is None else parse_patch(patch)
+        seen = look(model, read_picture(text)).of(layer=layer, head=head, patch=at, only_rollout=rollout)
+        show(seen, output=output, json_=json_, about=str(run))
+        return
+    if patch is not None:
+        raise ValueError(f"--patch is for models of pictures, and {run} reads text")
     given = text_of(text).strip() if is_stream(text) else text_of(text)
     maps = read_attention(model, given, target=translation)
     chosen = kind or ("cross" if "cross" in maps else next(iter(maps)))

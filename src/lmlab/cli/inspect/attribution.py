@@ -48,8 +48,8 @@ def attribution(
       lmlab inspect attribution runs/stars "a moving, beautiful film"
 
     Blue tokens raise the probability of the prediction, orange ones lower it, to first order. The texts of a pair are
-    separated by a tab. --by-distance shows how strongly a prediction depends on the token 1, 2, … places before it: in
-    an RNN the gradient vanishes. Without TEXT it is the mean over the held-out text of RUN.
+    separated by a tab. --by-distance shows how strongly a prediction depends on tokens 1, 2, … positions back: in an
+    RNN the gradient vanishes. Without TEXT it is the mean over the held-out text of RUN.
     """
     from lmlab.analysis.attribution import attribute, read_gradients
     from lmlab.analysis.view import Viewed

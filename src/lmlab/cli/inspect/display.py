@@ -81,16 +81,16 @@ def fit(found: Figures, rows: Sequence[Sequence[str]], *, room: int) -> list[int
     def longest(texts: Sequence[str]) -> int:
         return max(map(cell_len, texts), default=0)
 
-    cells = [longest([row[place] for row in rows]) for place in range(len(found.columns))]
+    cells = [longest([row[column] for row in rows]) for column in range(len(found.columns))]
     widths = [max(width, cell_len(name)) for width, name in zip(cells, found.columns, strict=True)]
     room -= GAP * (len(widths) - 1)
     if sum(widths) <= room:
         return widths
-    for place, (name, how) in enumerate(zip(found.columns, found.formats, strict=True)):
+    for column, (name, how) in enumerate(zip(found.columns, found.formats, strict=True)):
         if how:
-            widths[place] = max(cells[place], longest(name.split()))
-    texts = [place for place, how in enumerate(found.formats) if not how]
-    while sum(widths) > room and texts and widths[widest := max(texts, key=lambda place: widths[place])] > SHORTEST:
+            widths[column] = max(cells[column], longest(name.split()))
+    texts = [column for column, how in enumerate(found.formats) if not how]
+    while sum(widths) > room and texts and widths[widest := max(texts, key=lambda column: widths[column])] > SHORTEST:
         widths[widest] -= 1
     return widths
 

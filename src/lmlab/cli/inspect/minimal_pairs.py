@@ -43,7 +43,7 @@ def minimal_pairs(
     pairs.tsv has a header with good and bad, and optionally phenomenon and set. A masked model (bert …) is scored by
     pseudo-log-likelihood. In agreement sets only the verb is scored, as their authors do.
     """
-    from lmlab.analysis.minimal_pairs import choose_region, judge, judge_scores
+    from lmlab.analysis.minimal_pairs import choose_region, compare_pairs, compare_scores
     from lmlab.analysis.pair_sets import PairSet, read_pairs, read_scored
     from lmlab.cli.console import progress_bar
     from lmlab.cli.inspect.display import check_output, open_run, show
@@ -51,7 +51,7 @@ def minimal_pairs(
     check_output(output, inputs=[run, pairs], overwrite=overwrite)
     if run == "-":
         scored = read_scored(pairs)
-        found = judge_scores(PairSet("Gulordava", scored.pairs), scored.good, scored.bad)
+        found = compare_scores(PairSet("Gulordava", scored.pairs), scored.good, scored.bad)
         show(found, output=output, json_=json_, about=pairs.name)
         return
     given = read_pairs(pairs)
@@ -59,5 +59,5 @@ def minimal_pairs(
     if limit is not None:
         given = given.first(limit)
     with progress_bar("judging") as progress:
-        found = judge(open_run(Path(run), device), given, region=region, batch=batch, progress=progress)
+        found = compare_pairs(open_run(Path(run), device), given, region=region, batch=batch, progress=progress)
     show(found, output=output, json_=json_, about=run)

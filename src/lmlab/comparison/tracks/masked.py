@@ -12,9 +12,10 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
 from lmlab.comparison.likelihood import perplexity, score_units
-from lmlab.comparison.records import Entry, Record, read_validations
+from lmlab.comparison.records import Record, read_validations
 from lmlab.comparison.tracks.track import (
     BITS_PER_BYTE,
     Captions,
@@ -46,8 +47,8 @@ METRICS = ("pair_accuracy", "detection_accuracy", "original_share")
 class MaskedTokens(TextTrack):
     """Masked language models. Their scores cannot be compared with those of a left-to-right model."""
 
-    name = "blanks"
-    key = "blanks"
+    name = "masks"
+    key = "masked"
     group = "masked"
     score = Score(
         metric=BITS_PER_BYTE,
@@ -111,37 +112,37 @@ class MaskedTokens(TextTrack):
             **read_metrics(path),
         }
 
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> Entry:
+    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
         """Perplexity and accuracy of the masked tokens, and the other metrics of the objective."""
-        nats = float(np.mean([each["masked_nats"] / each["blanks"] for each in records]))
+        nats = float(np.mean([each["masked_nats"] / each["masked_tokens"] for each in records]))
         measured = {name: float(np.mean([each[name] for each in records])) for name in METRICS if name in records[0]}
         return {
             "masked_perplexity": perplexity(nats),
-            "masked_accuracy": float(np.mean([each["masked_right"] / each["blanks"] for each in records])),
-            "blanks": records[0]["blanks"],
+            "masked_accuracy": float(np.mean([each["masked_right"] / each["masked_tokens"] for each in records])),
+            "masked_tokens": records[0]["masked_tokens"],
             **measured,
             "filled": records[0]["filled"],
         }
 
-    def verdict(self, entry: Entry) -> str:
-        return f"It predicts {entry['masked_accuracy']:.0%} of the masked tokens correctly."
+    def conclusion(self, entry: Entry) -> str:
+        return f"It predicts {entry.measured['masked_accuracy']:.0%} of the masked tokens correctly."
 
     def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
-        return samples.filled(board["cloze"], entry["filled"], entry["sample"])
+        return samples.filled(board["cloze"], entry.measured["filled"], entry.sample)
 
     def cells(self, entry: Entry) -> dict[str, Cell]:
-        return {"masked tokens": _masked_cell(entry), "auxiliary": _auxiliary_cell(entry)}
+        return {"masked tokens": _masked_cell(entry.measured), "auxiliary": _auxiliary_cell(entry.measured)}
 
     def notes(self, tests: Tests, units: Units, ranked: Sequence[Entry]) -> Iterable[str]:
         yield self.separation.why
         yield _describe_part(units.bytes, int(tests.whole.sizes.sum()))
-        if any("pair_accuracy" in entry or "detection_accuracy" in entry for entry in ranked):
+        if any("pair_accuracy" in entry.measured or "detection_accuracy" in entry.measured for entry in ranked):
             yield (
                 "Accuracies of the auxiliary objectives (NSP/SOP, replaced-token detection) are on validation text. "
                 "They are different tasks, so they are not used for ranking. Half of the sentence pairs are correct, "
                 "so chance is 50%."
             )
-        for detector in (entry["kind"] for entry in ranked if "replaced tokens" in find(entry["kind"]).does):
+        for detector in (entry.kind for entry in ranked if "replaced tokens" in find(entry.kind).does):
             yield (
                 f"{detector} has two parts: its generator, the smaller one, predicts the masked tokens here. Its "
                 "discriminator, which is used after pre-training, is measured by how many replaced tokens it detects."
@@ -172,7 +173,7 @@ def read_metrics(path: Path) -> dict[str, float]:
 class MaskedScore(NamedTuple):
     """How well masked tokens were predicted."""
 
-    blanks: int  # masked tokens
+    masked_tokens: int
     masked_nats: float  # the sum over all of them
     masked_right: int  # the most probable token is right
 
@@ -229,7 +230,7 @@ def _batches(texts: list[str], model: LanguageModel, filler: FillsMasks) -> Iter
         inputs = collate(rows)
         wanted = torch.full_like(inputs["tokens"], -1)
         for number, (row, (_, targets)) in enumerate(zip(rows, group, strict=True)):
-            wanted[number, list(row.inputs["tokens"].places("a").values())] = torch.from_numpy(targets)
+            wanted[number, list(row.inputs["tokens"].positions("a").values())] = torch.from_numpy(targets)
         yield inputs, wanted
 
 
@@ -241,19 +242,19 @@ def fill_cloze(model: LanguageModel, text: str) -> dict[str, Any]:
         found = model.fill(text, top=TOP)
     except ValueError as error:
         return {"sample": f"({error})", "filled": []}
-    return {"sample": found.fillings[0].text, "filled": [[list(each) for each in blank] for blank in found.blanks]}
+    return {"sample": found.fillings[0].text, "filled": [[list(each) for each in mask] for mask in found.candidates]}
 
 
-def _masked_cell(entry: Entry) -> Cell:
-    if entry.get("masked_accuracy") is None:
+def _masked_cell(measured: Mapping[str, Any]) -> Cell:
+    if measured.get("masked_accuracy") is None:
         return Cell("")
-    perplexity = f"{entry['masked_perplexity']:,.1f}" if entry["masked_perplexity"] is not None else "–"
-    return Cell(f"{entry['masked_accuracy']:.1%} correct", f"perplexity {perplexity}")
+    perplexity = f"{measured['masked_perplexity']:,.1f}" if measured["masked_perplexity"] is not None else "–"
+    return Cell(f"{measured['masked_accuracy']:.1%} correct", f"perplexity {perplexity}")
 
 
-def _auxiliary_cell(entry: Entry) -> Cell:
-    if "pair_accuracy" in entry:
-        return Cell(f"{entry['pair_accuracy']:.0%} of pairs", "chance 50%")
-    if "detection_accuracy" in entry:
-        return Cell(f"{entry['detection_accuracy']:.1%} detected", f"baseline {entry['original_share']:.1%}")
+def _auxiliary_cell(measured: Mapping[str, Any]) -> Cell:
+    if "pair_accuracy" in measured:
+        return Cell(f"{measured['pair_accuracy']:.0%} of pairs", "chance 50%")
+    if "detection_accuracy" in measured:
+        return Cell(f"{measured['detection_accuracy']:.1%} detected", f"baseline {measured['original_share']:.1%}")
     return Cell("")

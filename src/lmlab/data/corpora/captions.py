@@ -75,6 +75,7 @@ def prepare(
         text_fingerprint=found.digest,
         folder=folder,
         media=found.processor,
+        checked=found.check.lines(),
     )
 
 

@@ -75,24 +75,24 @@ class Check:
     def lines(self) -> list[str]:
         """Return a summary for the user before training, in a few lines."""
         sizes = ", ".join(f"{name} {number:,}" for name, number in self.examples.items())
-        said = [f"{self.task}: {self.format}"]
+        lines = [f"{self.task}: {self.format}"]
         if self.columns:
             names = {"a": "text", "b": "second text"}
-            said.append(
+            lines.append(
                 f"columns: {', '.join(f'{names.get(role, role)} = {name}' for role, name in self.columns.items())}"
             )
-        said.append(f"examples: {sizes}{self._left_out()}")
-        said += self.label_lines
+        lines.append(f"examples: {sizes}{self._left_out()}")
+        lines += self.label_lines
         if repeated := {name: number for name, number in self.duplicates.items() if number}:
-            said.append(f"duplicates: {_listed(repeated, 'within')}")
-        said += [self._describe_leaks(name, number) for name, number in self.leaks.items() if number]
+            lines.append(f"duplicates: {_listed(repeated, 'within')}")
+        lines += [self._describe_leaks(name, number) for name, number in self.leaks.items() if number]
         if self.noisy:
-            said.append(
+            lines.append(
                 f"label noise: {self.noisy:,} text{'s' * (self.noisy != 1)} with two labels, as {self.noisy_example}"
             )
         if self.looked_at:
-            said += self._length_lines()
-        return said + [f"note: {note}" for note in self.notes]
+            lines += self._length_lines()
+        return lines + [f"note: {note}" for note in self.notes]
 
     def require_held_out(self) -> None:
         """Raise a ValueError if all held-out examples are in train."""
@@ -125,19 +125,19 @@ class Check:
     def _length_lines(self) -> list[str]:
         number = sum(self.examples.values())
         of = f" (of {self.looked_at:,} that were looked at)" if self.looked_at < number else ""
-        said = []
+        lines = []
         if self.window is not None and self.too_long:
-            said.append(
+            lines.append(
                 f"lengths: {self.too_long:,} examples ({_share(self.too_long, self.looked_at)}) are longer than the "
                 f"window of {self.window:,} tokens and {self.if_too_long}; the longest has {self.longest:,}{of}"
             )
         else:
             fits = f", the window {self.window:,}" if self.window is not None else ""
-            said.append(f"lengths: the longest has {self.longest:,} tokens{fits}{of}")
+            lines.append(f"lengths: the longest has {self.longest:,} tokens{fits}{of}")
         if self.unreadable:
             shown = " ".join(self.unreadable_words)
-            said.append(f"words that the tokenizer cannot read: {_share(self.unreadable, self.words)}, as {shown}")
-        return said
+            lines.append(f"words that the tokenizer cannot read: {_share(self.unreadable, self.words)}, as {shown}")
+        return lines
 
 
 def format_counts(counts: Mapping[str, int], what: str) -> list[str]:

@@ -188,6 +188,8 @@ class Corpus:
     """The processor of the pictures or sounds, if there are any; `processor` is the tokenizer if they have texts."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """How many pairs were left out, by reason: `empty`, `long`, `ratio`."""
+    checked: Sequence[str] = ()
+    """What a check of the data found, in lines: of pictures."""
 
     @property
     def tokenizer(self) -> Tokenizer | None:

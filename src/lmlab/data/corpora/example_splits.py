@@ -139,9 +139,9 @@ def _deal(names: Sequence[str], groups: dict[str, list[int]], sizes: Sequence[fl
     part: dict[str, int] = {}
     seen = 0
     for name in names:
-        place = (seen + jitter * len(groups[name])) / total
+        position = (seen + jitter * len(groups[name])) / total
         seen += len(groups[name])
-        part[name] = 0 if place < sizes[0] else 1 if place < sizes[0] + sizes[1] or not sizes[2] else 2
+        part[name] = 0 if position < sizes[0] else 1 if position < sizes[0] + sizes[1] or not sizes[2] else 2
     return part
 
 

@@ -161,8 +161,8 @@ def _settle_leaks(found: Labelled, config: ExamplesConfig) -> Labelled:
 
 
 def _note_removed(labelled: Labelled, counts: Mapping[str, int], why: str) -> Labelled:
-    told = ", ".join(f"{count:,} removed from {name}" for name, count in counts.items() if count)
-    return replace(labelled, notes=(*labelled.notes, f"leaks: {told} ({why})")) if told else labelled
+    counted = ", ".join(f"{count:,} removed from {name}" for name, count in counts.items() if count)
+    return replace(labelled, notes=(*labelled.notes, f"leaks: {counted} ({why})")) if counted else labelled
 
 
 def sample_examples(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]:

@@ -18,9 +18,11 @@ from pydantic import Field
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
 from lmlab.data.corpora.example_splits import FEWEST, complete_splits
+from lmlab.data.corpora.picture_checking import PictureCheck, check_pictures
 from lmlab.data.corpora.picture_shards import (
     Index,
     digest_sources,
+    format_size,
     open_pixels,
     read_index,
     read_rows,
@@ -192,6 +194,7 @@ class Pictures:
     digest: str
     """A SHA-256 of the pictures, classes and texts, and of how they are split."""
     folder: Path
+    check: PictureCheck
 
 
 def prepare(
@@ -219,6 +222,7 @@ def prepare(
         text_fingerprint=found.digest,
         folder=found.folder,
         media=found.processor,
+        checked=found.check.lines(),
     )
 
 
@@ -235,14 +239,7 @@ def open_pictures(
     Without a size of their own they are as large as most of them, up to `largest` pixels a side.
     """
     report = progress or (lambda stage, done, total: None)
-    files = find_files(config, paths)
-    parts = {name: rows for name in ("train", "valid", "test") if (rows := getattr(files, name)) is not None}
-    digests, problems = _digest(parts, report)
-    _refuse(problems, config)
-    parts = {name: [row for row in rows if row.picture in digests] for name, rows in parts.items()}
-    if not parts["train"]:
-        raise ValueError(f"{', '.join(paths)}: there is no picture that can be read")
-    parts = split_rows(parts, digests, shares=config.split, name=", ".join(paths))
+    parts, digests, problems = split_pictures(config, paths, report)
     processor = choose_processor(config, [row.picture for row in parts["train"]], given, largest=largest)
     digest = _fingerprint(parts, digests)
     key = hashlib.sha256(f"pictures {digest} {processor.storage_fingerprint} {config.bad}".encode()).hexdigest()
@@ -254,7 +251,26 @@ def open_pictures(
         rows = read_rows(folder / name, shard)
         pixels = open_pixels(folder / name, shard, processor)
         splits[name] = PictureSplit(pixels, rows.pictures, rows.labels, rows.names, rows.fields, rows.regions)
-    return Pictures(processor=processor, splits=splits, digest=digest, folder=folder)
+    bad = [*problems, *index.problems]
+    size = format_size(processor.height, processor.width)
+    read = {name: set(split.names) for name, split in splits.items()}
+    kept = {name: [row for row in parts[name] if row.picture.name in names] for name, names in read.items()}
+    check = check_pictures(kept, digests, sizes=index.sizes, size=size, bad=bad)
+    return Pictures(processor=processor, splits=splits, digest=digest, folder=folder, check=check)
+
+
+def split_pictures(
+    config: PicturesConfig, paths: Sequence[str], report: ReportProgress
+) -> tuple[dict[str, list[PictureRow]], dict[PictureSource, str], list[str]]:
+    """Return the rows of each split, the digests of their pictures, and a line for each picture that is skipped."""
+    files = find_files(config, paths)
+    parts = {name: rows for name in ("train", "valid", "test") if (rows := getattr(files, name)) is not None}
+    digests, problems = _digest(parts, report)
+    _refuse(problems, config)
+    kept = {name: [row for row in rows if row.picture in digests] for name, rows in parts.items()}
+    if not kept["train"]:
+        raise ValueError(f"{', '.join(paths)}: there is no picture that can be read")
+    return split_rows(kept, digests, shares=config.split, name=", ".join(paths)), digests, problems
 
 
 def find_files(config: PicturesConfig, paths: Sequence[str]) -> PictureFiles:
@@ -371,18 +387,22 @@ def _write(
     report: ReportProgress,
 ) -> Index:
     """Decode all pictures into a new folder of the cache; nothing is left of it after an error."""
-    total, before, shards, problems = sum(map(len, parts.values())), 0, {}, []
-    with building(folder, key) as new:
+    total, before, shards = sum(map(len, parts.values())), 0, {}
+    problems: list[str] = []
+    sizes: Counter[str] = Counter()
+    with building(folder, key, read=lambda where, own: read_index(where, own, processor)) as new:
         for name, rows in parts.items():
             own = [digests[row.picture] for row in rows]
-            shards[name], bad = write_shard(new / name, rows, own, processor, _counted(report, before, total))
-            problems += bad
+            written = write_shard(new / name, rows, own, processor, _counted(report, before, total))
+            shards[name] = written.shard
+            problems += written.problems
+            sizes += written.sizes
             before += len(rows)
         _refuse(problems, config)
         if not shards["train"].rows:
             raise ValueError(f"there is no picture that can be read; the first: {problems[0]}")
         shards = {name: shard for name, shard in shards.items() if shard.rows}
-        write_index(new, key, shards, problems)
+        write_index(new, key, shards, problems, sizes)
     index = read_index(folder, key, processor)
     if index is None:
         raise ValueError(f"{folder} was removed while it was being written; run the command again")

@@ -55,11 +55,11 @@ class LanguageSplit(Dataset):
     @cached_property
     def documents(self) -> NDArray[np.int64]:
         """The position in `tokens` of each document's first token."""
-        places, before = [], 0
+        positions, before = [], 0
         for part in self.languages.values():
-            places.append(part.documents + before)
+            positions.append(part.documents + before)
             before += len(part.tokens) - 1
-        return np.concatenate(places)
+        return np.concatenate(positions)
 
     @property
     def size(self) -> int:
@@ -251,8 +251,8 @@ def _sample(corpus: Corpus, *, size: int) -> Iterator[str]:
     for _ in range(times):
         yield from (corpus.text_tokenizer.decode(piece.tolist()) for piece in pieces)
     wanted = math.ceil(len(pieces) * rest / len(tokens))
-    for place in np.linspace(0, len(pieces) - 1, wanted).round().astype(int).tolist():
-        yield corpus.text_tokenizer.decode(pieces[place][: max(1, rest)].tolist())
+    for position in np.linspace(0, len(pieces) - 1, wanted).round().astype(int).tolist():
+        yield corpus.text_tokenizer.decode(pieces[position][: max(1, rest)].tolist())
 
 
 def _new_words(shared: Tokenizer, parts: Mapping[str, Corpus]) -> list[str]:

@@ -161,8 +161,8 @@ def _filter(train: Pairs, tokenizers: dict[str, Tokenizer], choices: Choices) ->
     if sum(dropped.values()) == train.number:
         causes = [f"{dropped['long']:,} have more than {limit:g} tokens on one side: raise data.longest"]
         causes += [f"{dropped['ratio']:,} a side more than {steepest:g} times as long as the other: raise data.ratio"]
-        told = [cause for cause, count in zip(causes, dropped.values(), strict=True) if count]
-        raise ValueError(f"all {train.number:,} training pairs would be skipped; {'; '.join(told)}")
+        reasons = [cause for cause, count in zip(causes, dropped.values(), strict=True) if count]
+        raise ValueError(f"all {train.number:,} training pairs would be skipped; {'; '.join(reasons)}")
     share = f"of {train.number:,} training pairs were skipped:"
     if dropped["long"]:
         _warn(f"{dropped['long']:,} {share} more than {choices.longest} tokens on a side (longest)")
@@ -176,7 +176,7 @@ def _count(documents: Documents, tokenizer: Tokenizer) -> NDArray[np.int64]:
     counts = np.zeros(len(documents.starts), np.int64)
     held: list[str] = []
     rows: list[int] = []
-    place = size = 0
+    position = size = 0
 
     def count_held() -> None:
         np.add.at(counts, rows, [len(ids) for ids in tokenizer.encode_batch(held)])
@@ -185,8 +185,8 @@ def _count(documents: Documents, tokenizer: Tokenizer) -> NDArray[np.int64]:
 
     for last, text in documents.pieces():
         held.append(text)
-        rows.append(place)
-        place += last
+        rows.append(position)
+        position += last
         size += len(text)
         if size >= BATCH:
             count_held()

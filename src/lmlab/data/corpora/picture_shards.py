@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +19,7 @@ from lmlab.tokenizers.pictures import PictureProcessor
 
 AHEAD = 256
 """Pictures that are decoded ahead of the one that is written."""
-FORMAT = 1
+FORMAT = 2
 INDEX = "index.json"
 Given = TypeVar("Given")
 Found = TypeVar("Found")
@@ -34,11 +34,20 @@ class PictureShard(NamedTuple):
     features: int | None  # length of a region's vector
 
 
+class WrittenShard(NamedTuple):
+    """What writing a split found."""
+
+    shard: PictureShard
+    problems: list[str]  # a line for each bad picture
+    sizes: Counter[str]  # how many pictures have each size
+
+
 class Decoded(NamedTuple):
     """A picture in the size of all, or what is wrong with it."""
 
     pixels: NDArray[np.uint8] | None
     problem: str = ""
+    size: str = ""  # of the file: height × width
 
 
 def workers() -> int:
@@ -77,9 +86,15 @@ def in_order(pool: ThreadPoolExecutor, work: Callable[[Given], Found], items: Se
 def decode(source: PictureSource, processor: PictureProcessor) -> Decoded:
     """Return a picture in the size of all; the problem in one line if it cannot be read."""
     try:
-        return Decoded(processor.process(source.read()))
+        pixels = source.read()
+        return Decoded(processor.process(pixels), size=format_size(*pixels.shape[:2]))
     except BadPictureError as error:
         return Decoded(None, str(error))
+
+
+def format_size(height: int, width: int) -> str:
+    """A size as text: `28 × 28`."""
+    return f"{height} × {width}"
 
 
 def write_shard(
@@ -88,8 +103,8 @@ def write_shard(
     digests: Sequence[str],
     processor: PictureProcessor,
     report: Callable[[int], None],
-) -> tuple[PictureShard, list[str]]:
-    """Write the pictures of a split, each once, and its rows; return its entry, and a line for each bad picture.
+) -> WrittenShard:
+    """Write the pictures of a split, each once, and its rows; return its entry, and what was found.
 
     Rows whose picture cannot be read are left out.
     """
@@ -98,6 +113,7 @@ def write_shard(
         first.setdefault(digest, row.picture)
     numbers: dict[str, int] = {}
     problems: list[str] = []
+    sizes: Counter[str] = Counter()
     with stem.with_suffix(".pixels").open("wb") as file, ThreadPoolExecutor(workers()) as pool:
         decoded = in_order(pool, lambda source: decode(source, processor), list(first.values()))
         for done, (digest, each) in enumerate(zip(first, decoded, strict=True), 1):
@@ -105,13 +121,14 @@ def write_shard(
                 problems.append(each.problem)
             else:
                 numbers[digest] = len(numbers)
+                sizes[each.size] += 1
                 file.write(np.ascontiguousarray(each.pixels).tobytes())
             report(done)
         file.flush()
         os.fsync(file.fileno())
     kept = [(row, numbers[digest]) for row, digest in zip(rows, digests, strict=True) if digest in numbers]
     regions = _write_rows(stem, kept)
-    return PictureShard(len(numbers), len(kept), *regions), problems
+    return WrittenShard(PictureShard(len(numbers), len(kept), *regions), problems, sizes)
 
 
 def _write_rows(stem: Path, rows: Sequence[tuple[PictureRow, int]]) -> tuple[int | None, int | None]:
@@ -189,9 +206,11 @@ def open_pixels(stem: Path, shard: PictureShard, processor: PictureProcessor) ->
     return np.memmap(stem.with_suffix(".pixels"), np.uint8, "r", shape=shape)
 
 
-def write_index(folder: Path, key: str, shards: Mapping[str, PictureShard], problems: Sequence[str]) -> None:
+def write_index(
+    folder: Path, key: str, shards: Mapping[str, PictureShard], problems: Sequence[str], sizes: Mapping[str, int]
+) -> None:
     """Write the index, which makes a folder complete."""
-    index = {"format": FORMAT, "key": key, "bad": list(problems)}
+    index = {"format": FORMAT, "key": key, "bad": list(problems), "sizes": dict(sizes)}
     index["splits"] = {name: shard._asdict() for name, shard in shards.items()}
     with (folder / INDEX).open("w", encoding="utf-8") as file:
         json.dump(index, file, ensure_ascii=False, indent=1)
@@ -204,6 +223,7 @@ class Index(NamedTuple):
 
     shards: dict[str, PictureShard]
     problems: list[str]
+    sizes: dict[str, int]  # how many pictures have each size before they are resized
 
 
 def read_index(folder: Path, key: str, processor: PictureProcessor) -> Index | None:
@@ -222,6 +242,7 @@ def read_index(folder: Path, key: str, processor: PictureProcessor) -> Index | N
             if any((folder / f"{name}{suffix}").stat().st_size != size for suffix, size in sizes.items()):
                 return None
             (folder / f"{name}.rows").stat()
-        return Index(shards, [str(each) for each in values["bad"]])
+        sizes = {str(name): int(number) for name, number in values["sizes"].items()}
+        return Index(shards, [str(each) for each in values["bad"]], sizes)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

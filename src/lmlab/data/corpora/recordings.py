@@ -137,9 +137,9 @@ def split_clips(config: SpeechConfig) -> dict[str, list[Clip]]:
     parts: dict[str, list[Clip]] = {part: [] for part in NAMES if part in shares or part in named}
     edges = np.cumsum(list(shares.values()))
     group, before = 0, ""
-    for place, clip in enumerate(main):
+    for position, clip in enumerate(main):
         if clip.text.lower() != before:
-            group = int(np.searchsorted(edges, (place + 0.5) / len(main)))
+            group = int(np.searchsorted(edges, (position + 0.5) / len(main)))
         before = clip.text.lower()
         parts[list(shares)[min(group, len(shares) - 1)]].append(clip)
     for part, clips in named.items():

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from lmlab.data.corpora.corpus import Corpus, Dataset, TokenDataset, Tokens
 from lmlab.data.corpora.preparing import digest, repeat_warnings, warnings_to_keep
-from lmlab.data.corpora.splitting import NAMES, deal
+from lmlab.data.corpora.splitting import NAMES, deal, deal_few
 from lmlab.data.corpora.store import building
 from lmlab.data.readers.text import TextWarning
 from lmlab.tokenizers.processors import FILE as PROCESSOR
@@ -152,7 +152,7 @@ def _deal_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[s
     sizes = np.array([len(item.ids) for item in items], dtype=np.int64)
     part = deal(sizes, hashes.astype(np.uint64), list(shares.values()))
     if part is None and len(set(hashes.tolist())) >= len(shares) + 1:
-        part = _deal_few(hashes, list(shares.values()))
+        part = deal_few(hashes, list(shares.values()))
     if part is not None:
         return {
             name: [item for item, own in zip(items, part.tolist(), strict=True) if own == number]
@@ -167,15 +167,6 @@ def _deal_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[s
     return _cut_items(items, shares)
 
 
-def _deal_few(hashes: NDArray[Any], shares: list[float]) -> NDArray[np.intp]:
-    """Return the split of each of a few items: at least one different item for each split."""
-    unique, group = np.unique(hashes, return_inverse=True)
-    counts = [max(1, round(share * len(unique))) for share in shares[1:]]
-    bounds = np.cumsum([len(unique) - sum(counts), *counts])
-    part: NDArray[np.intp] = np.searchsorted(bounds, np.arange(len(unique)), side="right")
-    return np.asarray(part[group])
-
-
 def _cut_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[str, list[EncodedItem]]:
     bounds = [0.0, *np.cumsum(list(shares.values())).tolist()]
     return {
@@ -185,21 +176,21 @@ def _cut_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[st
 
 
 def _write_split(stem: Path, items: Iterable[EncodedItem], tokenizer: SequenceTokenizer) -> dict[str, Any]:
-    """Write the tokens and the places of the items; return the row of the index."""
+    """Write the tokens and the positions of the items; return the row of the index."""
     dtype = np.dtype(np.uint16 if tokenizer.vocabulary <= 1 << 16 else np.uint32)
     boundary = np.array([tokenizer.boundary], dtype)
-    places, names, length = array("q"), [], 1
+    positions, names, length = array("q"), [], 1
     with stem.with_suffix(".tokens").open("wb") as file:
         boundary.tofile(file)
         for item in items:
-            places.append(length)
+            positions.append(length)
             names.append(item.name)
             item.ids.astype(dtype).tofile(file)
             boundary.tofile(file)
             length += len(item.ids) + 1
         file.flush()
         os.fsync(file.fileno())
-    np.frombuffer(places, np.int64).tofile(stem.with_suffix(".documents"))
+    np.frombuffer(positions, np.int64).tofile(stem.with_suffix(".documents"))
     return {"tokens": length, "dtype": dtype.name, "names": names}
 
 

@@ -39,14 +39,14 @@ def write_shard(
     keep_text: bool,
     report: Callable[[int], None],
 ) -> Shard:
-    """Write `[b, document, b, document, b]` to `stem.tokens` and the places of the documents to `stem.documents`.
+    """Write `[b, document, b, document, b]` to `stem.tokens` and the positions of the documents to `stem.documents`.
 
     If a newline is the boundary, the newline that ends a document is the boundary after it, not a second one. So a file
     of lines has as many predicted tokens as the literature counts: its words and its lines.
     """
     dtype = np.dtype(np.uint16 if tokenizer.vocabulary <= 1 << 16 else np.uint32)
     boundary = np.array([tokenizer.boundary], dtype)
-    places = array("q")
+    positions = array("q")
     length, words = 1, 0
     within_word = False
     with stem.with_suffix(".tokens").open("wb") as file:
@@ -59,7 +59,7 @@ def write_shard(
             pieces: list[NDArray[Any]] = []
             for (text, last), ids in zip(batch, tokenizer.encode_closed(texts), strict=True):
                 if begins:
-                    places.append(length)
+                    positions.append(length)
                 words += len(text.split()) - (within_word and not text[:1].isspace())
                 within_word = not last and not text[-1:].isspace()
                 pieces.append(ids)
@@ -72,12 +72,12 @@ def write_shard(
             report(sum(len(text.encode()) for text, _ in batch))
         _sync(file)
     with stem.with_suffix(".documents").open("wb") as file:
-        np.frombuffer(places, np.int64).tofile(file)
+        np.frombuffer(positions, np.int64).tofile(file)
         _sync(file)
     if keep_text:
         _keep_text(documents, stem, SEPARATORS[how].encode())
-    size = documents.size + len(places) * len(SEPARATORS[how])
-    return Shard(length, dtype.name, len(places), size, words, documents.names, keep_text)
+    size = documents.size + len(positions) * len(SEPARATORS[how])
+    return Shard(length, dtype.name, len(positions), size, words, documents.names, keep_text)
 
 
 def _batches(documents: Documents) -> Iterator[list[tuple[str, bool]]]:
@@ -96,20 +96,20 @@ def _batches(documents: Documents) -> Iterator[list[tuple[str, bool]]]:
 
 def _keep_text(documents: Documents, stem: Path, separator: bytes) -> None:
     """Write the text to `stem.txt` and where each document starts and ends to `stem.places`."""
-    places = array("q")
+    positions = array("q")
     with stem.with_suffix(".txt").open("wb") as file:
-        begins, place = True, 0
+        begins, position = True, 0
         for last, text in documents.pieces():
             if begins:
-                places.append(place)
-            place += file.write(text.encode())
+                positions.append(position)
+            position += file.write(text.encode())
             if last:
-                places.append(place)
-                place += file.write(separator)
+                positions.append(position)
+                position += file.write(separator)
             begins = last
         _sync(file)
     with stem.with_suffix(".places").open("wb") as file:
-        np.frombuffer(places, np.int64).tofile(file)
+        np.frombuffer(positions, np.int64).tofile(file)
         _sync(file)
 
 

@@ -91,6 +91,15 @@ def deal(sizes: NDArray[np.int64], hashes: NDArray[np.uint64], shares: list[floa
     return np.asarray(part[group])
 
 
+def deal_few(hashes: NDArray[np.uint64], shares: list[float]) -> NDArray[np.intp]:
+    """Return the split of each of a few items: at least one different item for each split."""
+    unique, group = np.unique(hashes, return_inverse=True)
+    counts = [max(1, round(share * len(unique))) for share in shares[1:]]
+    bounds = np.cumsum([len(unique) - sum(counts), *counts])
+    part: NDArray[np.intp] = np.searchsorted(bounds, np.arange(len(unique)), side="right")
+    return np.asarray(part[group])
+
+
 def _cut(documents: Documents, shares: dict[str, float]) -> dict[str, Documents]:
     last = int(documents.ends[-1])
     least = min(shares.values()) * last
@@ -111,10 +120,10 @@ def _line_end(documents: Documents, target: int, *, within: int) -> int:
     for sign in (b"\n", b" "):
         before = around.rfind(sign, 0, target - low) + 1
         after = around.find(sign, target - low) + 1
-        near = [place for place in (before, after) if 0 < place < len(around)]
+        near = [position for position in (before, after) if 0 < position < len(around)]
         if near:
-            return low + min(near, key=lambda place: abs(place - (target - low)))
-    place = target - low
-    while place < len(around) and around[place] & 0xC0 == 0x80:
-        place += 1
-    return low + place
+            return low + min(near, key=lambda position: abs(position - (target - low)))
+    position = target - low
+    while position < len(around) and around[position] & 0xC0 == 0x80:
+        position += 1
+    return low + position

@@ -52,8 +52,8 @@ class SpeechBatches(Loader):
         data, rows = self.data, self._buckets.rows(step)
         lengths = data.frame_lengths[rows]
         sound = np.zeros((len(rows), data.sounds.shape[1], int(lengths.max())), np.float32)
-        for place, row in enumerate(rows.tolist()):
-            sound[place, :, : lengths[place]] = data.sound(row).T
+        for position, row in enumerate(rows.tolist()):
+            sound[position, :, : lengths[position]] = data.sound(row).T
         part = Part(data.tokens, data.token_starts[rows], data.token_lengths[rows])
         framed = frame_rows(self.frame, "tokens", {"b": part})
         return SpeechRows(sound, lengths, framed.tokens, framed.lengths - 1, self.prompt)

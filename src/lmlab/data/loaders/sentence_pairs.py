@@ -194,7 +194,7 @@ class SentencePairs(RowLoader):
         """Texts of the given lengths that start with a sentence of another document (or so as to end with it)."""
         home = np.searchsorted(self.document_starts, starts, "right") - 1
         sizes = self.document_ends - self.document_starts
-        places = np.zeros_like(starts)
+        positions = np.zeros_like(starts)
         found = np.zeros_like(lengths)
         for _ in range(ATTEMPTS):
             open_rows = np.flatnonzero(found < lengths)
@@ -210,9 +210,9 @@ class SentencePairs(RowLoader):
             reached = np.minimum(sizes[document], lengths[open_rows])
             better = reached > found[open_rows]
             rows = open_rows[better]
-            places[rows] = np.minimum(self.starts[sentence], self.document_ends[document] - reached)[better]
+            positions[rows] = np.minimum(self.starts[sentence], self.document_ends[document] - reached)[better]
             found[rows] = reached[better]
-        return places, found
+        return positions, found
 
 
 def _usable(sentences: Sentences) -> Sentences:

@@ -35,19 +35,19 @@ class Sentences(NamedTuple):
 
 
 def find_sentences(tokens: NDArray[np.integer], documents: Places, pieces: Pieces) -> Sentences:
-    """The sentences of documents that start at places of a stream, each with a boundary after it."""
+    """The sentences of documents that start at positions of a stream, each with a boundary after it."""
     documents = np.asarray(documents)
     document_ends = np.append(documents[1:], len(tokens)) - 1
     found = []
     for low in range(0, len(tokens), BLOCK):
         first = max(0, low - CONTEXT)
         last = min(len(tokens), low + BLOCK + CONTEXT)
-        places = first + np.flatnonzero(_begins_sentence(np.asarray(tokens[first:last]), pieces))
-        found.append(places[(places >= low) & (places < low + BLOCK)])
-    places = np.concatenate(found) if found else np.zeros(0, np.int64)
-    owner = np.searchsorted(documents, places, "right") - 1
-    inside = (owner >= 0) & (places > documents[owner]) & (places < document_ends[owner])
-    starts = np.sort(np.concatenate([places[inside], documents[document_ends > documents]]))
+        positions = first + np.flatnonzero(_begins_sentence(np.asarray(tokens[first:last]), pieces))
+        found.append(positions[(positions >= low) & (positions < low + BLOCK)])
+    positions = np.concatenate(found) if found else np.zeros(0, np.int64)
+    owner = np.searchsorted(documents, positions, "right") - 1
+    inside = (owner >= 0) & (positions > documents[owner]) & (positions < document_ends[owner])
+    starts = np.sort(np.concatenate([positions[inside], documents[document_ends > documents]]))
     document = np.searchsorted(documents, starts, "right") - 1
     ends = np.minimum(np.append(starts[1:], len(tokens)), document_ends[document])
     return Sentences(starts, ends, document)

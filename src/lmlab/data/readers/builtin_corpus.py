@@ -139,5 +139,5 @@ def _topics() -> Iterator[tuple[str, str]]:
 def _clean(text: str) -> str:
     """Return a text without white space at line ends, double blank lines, and characters that UTF-8 cannot encode."""
     lines = [line.rstrip() for line in text.encode(errors="ignore").decode().replace("\0", "").splitlines()]
-    kept = [line for place, line in enumerate(lines) if line or (place and lines[place - 1])]
+    kept = [line for position, line in enumerate(lines) if line or (position and lines[position - 1])]
     return "\n".join(kept).strip("\n")

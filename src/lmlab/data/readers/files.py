@@ -158,8 +158,8 @@ CONTROL = bytes(range(9)) + bytes(range(14, 27))
 
 def find_binary_kind(head: bytes) -> str | None:
     """Return what a file is, by its first bytes; None unless it has a known binary format."""
-    for place, signature, kind in SIGNATURES:
-        if head[place : place + len(signature)] != signature:
+    for offset, signature, kind in SIGNATURES:
+        if head[offset : offset + len(signature)] != signature:
             continue
         if signature not in PRINTABLE or any(byte in head[:512] for byte in CONTROL):
             return kind

@@ -212,6 +212,19 @@ def find_pictures(path: str, *, columns: Mapping[str, str] | None = None) -> Pic
     )
 
 
+def list_pictures(paths: Sequence[str | Path]) -> list[Path]:
+    """Return the files of pictures, and all pictures of folders; a ValueError names a folder that has none."""
+    found: list[Path] = []
+    for given in map(Path, paths):
+        inside = sorted(path for path in given.rglob("*") if path.suffix.lower() in PICTURES)
+        if given.is_dir() and not inside:
+            raise ValueError(f"{given} has no picture: {', '.join(PICTURES)} are read")
+        found += inside if given.is_dir() else [given]
+    if not found:
+        raise ValueError("there is no picture: give the path of one")
+    return found
+
+
 def _find_builtin(name: str) -> PictureFiles:
     if name not in BUILTIN_PICTURES:
         known = ", ".join(f"{BUILTIN}{each}" for each in BUILTIN_PICTURES) or "none"

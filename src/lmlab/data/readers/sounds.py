@@ -19,6 +19,8 @@ MOST_SECONDS = 6 * 3600
 """The longest recording that is read; longer ones are an error, since all samples are held in memory."""
 MOST_CHANNELS = 64
 PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
+CODECS = {2: "ADPCM", 6: "A-law", 7: "mu-law", 17: "IMA ADPCM", 49: "GSM 6.10", 85: "MP3"}
+"""Names of codecs that WAV files have, by their numbers."""
 UNKNOWN_SIZE = 0xFFFFFFFF
 """The length that programs write when they do not know it yet: the sound ends with the file."""
 EXTRA = "pip install 'lmlab[audio]'"
@@ -49,10 +51,9 @@ def decode_sound(content: bytes, *, name: str) -> Sound:
     if not content:
         raise ValueError(f"{name} is empty: it has no bytes")
     if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
-        found = _decode_wav(content, name)
-        samples, rate = _decode_others(content, name) if found is None else found
+        samples, rate = _decode_wav(content, name)
     else:
-        samples, rate = _decode_others(content, name)
+        samples, rate = _decode_others(content, name, what="is not a WAV file")
     if not len(samples):
         raise ValueError(f"{name} has no sound: its length is 0 seconds")
     if not np.isfinite(samples).all():
@@ -60,8 +61,8 @@ def decode_sound(content: bytes, *, name: str) -> Sound:
     return Sound(samples, rate)
 
 
-def _decode_wav(content: bytes, name: str) -> tuple[NDArray[np.float32], int] | None:
-    """The samples [N] of a WAV file and its rate; None for a codec that only the extra can decode."""
+def _decode_wav(content: bytes, name: str) -> tuple[NDArray[np.float32], int]:
+    """The samples [N] of a WAV file and its rate; codecs other than PCM and float need the extra."""
     form: Format | None = None
     place = 12
     while place + 8 <= len(content):
@@ -70,7 +71,8 @@ def _decode_wav(content: bytes, name: str) -> tuple[NDArray[np.float32], int] | 
         if key == b"fmt ":
             form = _read_format(content[place : place + size], name)
             if form.code not in (PCM, FLOAT):
-                return None
+                codec = CODECS.get(form.code, f"codec number {form.code}")
+                return _decode_others(content, name, what=f"is a WAV file with {codec} samples, not PCM or float")
         elif key == b"data":
             if form is None:
                 raise ValueError(f"{name} is a damaged WAV file: its sound comes before its format")
@@ -137,12 +139,14 @@ def _samples(data: bytes, form: Format) -> NDArray[np.float32]:
     return np.asarray(values.reshape(-1, form.channels).mean(1), np.float32)
 
 
-def _decode_others(content: bytes, name: str) -> tuple[NDArray[np.float32], int]:
-    """The samples [N] and the rate of a file that is not plain WAV, by soundfile."""
+def _decode_others(content: bytes, name: str, *, what: str) -> tuple[NDArray[np.float32], int]:
+    """The samples [N] and the rate of a file that is not plain WAV, by soundfile; `what` says what it is."""
     try:
         import soundfile
     except ImportError:
-        raise ValueError(f"{name} is not a plain WAV file; to read FLAC, OGG, MP3 and others: {EXTRA}") from None
+        raise ValueError(
+            f"{name} {what}; convert it to 16-bit PCM, or to read FLAC, OGG, MP3 and others: {EXTRA}"
+        ) from None
     try:
         with soundfile.SoundFile(io.BytesIO(content)) as file:
             check_seconds(file.frames / max(1, file.samplerate), name)

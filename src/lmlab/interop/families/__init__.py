@@ -9,6 +9,7 @@ from lmlab.config import suggest
 from lmlab.interop.families.albert import ALBERT
 from lmlab.interop.families.bart import BART
 from lmlab.interop.families.bert import BERT
+from lmlab.interop.families.decision_transformer import DECISION_TRANSFORMER
 from lmlab.interop.families.electra import ELECTRA
 from lmlab.interop.families.gpt import GPT
 from lmlab.interop.families.gpt2 import GPT2
@@ -30,7 +31,7 @@ FAMILIES: dict[str, Family] = {
         *(BERT, XLNET, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA),
         VISUALBERT,
         *(BART, MARIAN, WHISPER),
-        VIT,
+        *(VIT, DECISION_TRANSFORMER),
     )
 }
 """By their name for the model type."""

@@ -71,7 +71,7 @@ ELECTRA = Family(
         *encoder("discriminator.", "electra."),
         *linear("discriminator.projection", "electra.embeddings_project"),
         *linear("discriminator.detector", "discriminator_predictions.dense"),
-        *linear("discriminator.verdict", "discriminator_predictions.dense_prediction"),
+        *linear("discriminator.detector_output", "discriminator_predictions.dense_prediction"),
         *encoder("generator.", "electra."),
         *linear("generator.projection", "electra.embeddings_project"),
         *linear("generator.output.transform", "generator_predictions.dense"),

@@ -1,4 +1,4 @@
-"""The Transformer of 2017 as Marian (`marian`), which has it with sinusoidal positions and the norm after each sum."""
+"""The Transformer of 2017 as Marian (`marian`), which has it with sinusoidal order and the norm after each sum."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class WavesInHalves:
         if values["position_order"] == "halves":
             return Adapted(values, tensors, None)
         width = values["width"]
-        places = [*range(0, width, 2), *range(1, width, 2)]
+        order = [*range(0, width, 2), *range(1, width, 2)]
         return Adapted(
             {**values, "position_order": "halves"},
-            _reorder(tensors, places),
+            _reorder(tensors, order),
             {"position_order": values["position_order"]},
         )
 
@@ -42,17 +42,17 @@ class WavesInHalves:
         values, tensors, undo = adapted
         assert undo is not None
         width = values["width"]
-        places = [*range(0, width, 2), *range(1, width, 2)]
-        back = sorted(range(width), key=places.__getitem__)
+        order = [*range(0, width, 2), *range(1, width, 2)]
+        back = sorted(range(width), key=order.__getitem__)
         return {**values, **undo}, _reorder(tensors, back)
 
 
-def _reorder(tensors: Mapping[str, Tensor], places: list[int]) -> dict[str, Tensor]:
+def _reorder(tensors: Mapping[str, Tensor], order: list[int]) -> dict[str, Tensor]:
     result = dict(tensors)
     for name, tensor in tensors.items():
         for pattern, side in ACROSS:
             if re.fullmatch(pattern, name):
-                result[name] = tensor.index_select(side, tensor.new_tensor(places).long())
+                result[name] = tensor.index_select(side, tensor.new_tensor(order).long())
     return result
 
 
@@ -79,7 +79,7 @@ MARIAN = Family(
     ),
     parts=(BIAS,),
     copies=COPIES,
-    ignored=("final_logits_bias", r"model\.(encoder|decoder)\.embed_positions\.weight"),
+    ignored=("final_logits_bias", r"model\.(encoder|decoder)\.embed_order\.weight"),
     fixed={"norm": "post", "source_vocabulary": None, "position_order": "halves"},
     constants={"max_position_embeddings": 1024},
     specials=("<pad>", "</s>", "<unk>"),

@@ -37,7 +37,7 @@ REFORMER = Family(
         Setting("vocabulary", "vocab_size"),
         Setting("width", "hidden_size", default=256),
         Setting("heads", "num_attention_heads", default=12),
-        Setting("head_width", "attention_head_size", default=64, written=lambda v: _settings(v).each_head),
+        Setting("head_width", "attention_head_size", default=64, written=lambda v: _settings(v).width_of_head),
         Setting("attention", "attn_layers", default=["local", "lsh"] * 3, written=lambda v: _settings(v).kinds),
         Setting("layers", "num_hidden_layers"),
         Setting("inner", "feed_forward_size", default=512),

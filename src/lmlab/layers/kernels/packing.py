@@ -1,7 +1,7 @@
 """Padded texts without the work on their padding: the fast twins of `PaddingMask`, for a CPU.
 
 A mask spares no work: sentences padded to the longest of them take two to three times as long.
-Shapes: B rows, T the places of each, N the real tokens of all, D width.
+Shapes: B rows, T the positions of each, N the real tokens of all, D width.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ class PackedByLength(Padding):
         real = every < lengths[:, None] if mask is None else mask[order]
         sizes, rows = torch.unique_consecutive(lengths, return_counts=True)
         self.shape, self.order = (batch, longest), order
-        self.places = (order[:, None] * longest + every)[real]  # [N], of [B * T]
+        self.positions = (order[:, None] * longest + every)[real]  # [N], of [B * T]
         self.groups = list(zip(rows.tolist(), sizes.tolist(), strict=True))
 
     def pack(self, padded: Tensor) -> Tensor:
-        return padded.flatten(0, 1)[self.places]
+        return padded.flatten(0, 1)[self.positions]
 
-    def place(self, table: Tensor) -> Tensor:
-        return F.embedding(self.places % self.shape[1], table)
+    def position_vectors(self, table: Tensor) -> Tensor:
+        return F.embedding(self.positions % self.shape[1], table)
 
     def unpack(self, x: Tensor) -> Tensor:
         batch, longest = self.shape
         padded = x.new_zeros(batch * longest, x.shape[1])
-        return padded.index_copy(0, self.places, x).view(batch, longest, -1)
+        return padded.index_copy(0, self.positions, x).view(batch, longest, -1)
 
     def each_text(self, function: Attend, x: Tensor) -> Tensor:
         return torch.cat([function(texts, None).flatten(0, 1) for texts in self._texts(x)])
 
     def choose(self, x: Tensor, at: Tensor) -> Tensor:
         batch, longest = self.shape
-        rank = self.places.new_zeros(batch * longest)
-        rank[self.places] = torch.arange(len(self.places), device=rank.device)
+        rank = self.positions.new_zeros(batch * longest)
+        rank[self.positions] = torch.arange(len(self.positions), device=rank.device)
         return x[rank.view(batch, longest).gather(1, at)]
 
     def each_query(self, function: AttendFrom, queries: Tensor, x: Tensor) -> Tensor:
@@ -70,16 +70,16 @@ class PackedTokens(PaddingMask):
 
     def __init__(self, lengths: Tensor, longest: int) -> None:
         super().__init__(lengths, longest)
-        self.places = self.mask.flatten().nonzero()[:, 0]  # [N], of [B * T]
+        self.positions = self.mask.flatten().nonzero()[:, 0]  # [N], of [B * T]
 
     def pack(self, padded: Tensor) -> Tensor:
-        return padded.flatten(0, 1).index_select(0, self.places)
+        return padded.flatten(0, 1).index_select(0, self.positions)
 
-    def place(self, table: Tensor) -> Tensor:
-        return F.embedding(self.places % self.mask.shape[1], table)
+    def position_vectors(self, table: Tensor) -> Tensor:
+        return F.embedding(self.positions % self.mask.shape[1], table)
 
     def unpack(self, x: Tensor) -> Tensor:
-        padded = x.new_zeros(self.mask.numel(), x.shape[1]).index_copy(0, self.places, x)
+        padded = x.new_zeros(self.mask.numel(), x.shape[1]).index_copy(0, self.positions, x)
         return padded.view(*self.mask.shape, -1)
 
     def each_text(self, function: Attend, x: Tensor) -> Tensor:

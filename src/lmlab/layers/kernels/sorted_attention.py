@@ -20,15 +20,15 @@ TILE = 2**18
 """Scores worked on at a time: few enough for the cache."""
 
 
-def attend_sorted(q: Tensor, v: Tensor, places: Tensor, *, reach: int, bound: int) -> Tensor:
-    """q, v [B, T, H, d] and places [B, H, R, T] below `bound` (see `places_in_buckets`) -> [B, T, H, d].
+def attend_sorted(q: Tensor, v: Tensor, positions: Tensor, *, reach: int, bound: int) -> Tensor:
+    """q, v [B, T, H, d] and positions [B, H, R, T] below `bound` (see `positions_in_buckets`) -> [B, T, H, d].
 
     Σ_{j ∈ P_i} softmax(q_i · k_j / √d) v_j with k = `normalise(q)`, where P_i is what any round finds, and i alone
     where that is nobody. What is narrower than 32 bits is widened, since sums over rounds would lose too much.
     """
     wide, device = torch.promote_types(q.dtype, torch.float32), q.device.type
     with torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext():
-        z = _SortedAttention.apply(q.to(wide), v.to(wide), places, reach, bound)  # type: ignore[no-untyped-call]
+        z = _SortedAttention.apply(q.to(wide), v.to(wide), positions, reach, bound)  # type: ignore[no-untyped-call]
     return cast(Tensor, z).to(v.dtype)
 
 
@@ -37,7 +37,7 @@ class _Round(NamedTuple):
 
     spots: Tensor  # [B · T · H], where on the line each vector stands
     rows: Tensor  # [line], which vector stands there; B · T · H where it is padding
-    places: list[Tensor]  # [line], of this round and of those before it
+    positions: list[Tensor]  # [line], of this round and of those before it
     reach: int
 
     def sort(self, flat: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class _Round(NamedTuple):
 
     def tiles(self) -> Iterator[slice]:
         """Which chunks to work on together."""
-        near = self.near(self.places[0])
+        near = self.near(self.positions[0])
         some = max(1, TILE // (self.reach * near.shape[1]))
         for start in range(0, len(near), some):
             yield slice(start, min(start + some, len(near)))
@@ -68,8 +68,8 @@ class _Round(NamedTuple):
     def hidden(self, part: slice) -> Tensor:
         """[chunks, reach, wide], True where a pair is not found in this round, or was found in one before it."""
         hidden: Tensor | None = None
-        for places in self.places:
-            between = self.own(places)[part, :, None] - self.near(places)[part, None, :]
+        for positions in self.positions:
+            between = self.own(positions)[part, :, None] - self.near(positions)[part, None, :]
             if hidden is None:
                 hidden = (between < 1).logical_or_(between > self.reach)
             else:
@@ -78,22 +78,24 @@ class _Round(NamedTuple):
         return hidden
 
 
-def _rounds(places: Tensor, *, reach: int, bound: int) -> Iterator[_Round]:
-    batch, heads, rounds, length = places.shape
+def _rounds(positions: Tensor, *, reach: int, bound: int) -> Iterator[_Round]:
+    batch, heads, rounds, length = positions.shape
     room = reach * (1 + -(-length // reach))
     line = batch * heads * room
     far = bound + reach  # padding is near nobody
     if 2 * far < 2**31:
-        places = places.int()
-    starts = torch.arange(batch * heads, device=places.device).view(batch, heads, 1) * room + reach
-    every = torch.arange(length, device=places.device).expand(batch, heads, length)
-    vectors = torch.arange(batch * length * heads, device=places.device)
+        positions = positions.int()
+    starts = torch.arange(batch * heads, device=positions.device).view(batch, heads, 1) * room + reach
+    every = torch.arange(length, device=positions.device).expand(batch, heads, length)
+    vectors = torch.arange(batch * length * heads, device=positions.device)
     for number in range(rounds):
-        order = places[:, :, number].argsort(dim=-1)  # the places of a round differ, so this is the order in time too
+        order = positions[:, :, number].argsort(
+            dim=-1
+        )  # the positions of a round differ, so this is the order in time too
         at = torch.empty_like(order).scatter_(2, order, every) + starts  # [B, H, T]
         spots = at.transpose(1, 2).flatten()
         lines = [
-            places.new_full((line,), -far).index_copy_(0, at.flatten(), places[:, :, each].flatten())
+            positions.new_full((line,), -far).index_copy_(0, at.flatten(), positions[:, :, each].flatten())
             for each in (number, *range(number))
         ]
         yield _Round(spots, spots.new_full((line,), len(vectors)).index_copy_(0, spots, vectors), lines, reach)
@@ -108,13 +110,13 @@ class _SortedAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, v: Tensor, places: Tensor, reach: int, bound: int) -> Tensor:
+    def forward(ctx: Any, q: Tensor, v: Tensor, positions: Tensor, reach: int, bound: int) -> Tensor:
         shape, width = q.shape, q.shape[-1]
         q, v = q.reshape(-1, width), v.reshape(-1, width)
         r = _shrink(q)
         z = q.new_zeros(len(q) + 1, width)  # a last one is for the padding
         total = q.new_full((len(q) + 1,), -math.inf)  # Z
-        for each in _rounds(places, reach=reach, bound=bound):
+        for each in _rounds(positions, reach=reach, bound=bound):
             line = each.sort(q)
             queries, keys, values = each.own(line), each.near(line), each.near(each.sort(v))
             scales, rows = each.near(each.sort(r)[:, 0] / math.sqrt(width)), each.own(each.rows)
@@ -132,20 +134,20 @@ class _SortedAttention(torch.autograd.Function):
         z.addcmul_(v, alone)
         total.masked_fill_(total.isinf(), 0)
         ctx.reach, ctx.bound = reach, bound
-        ctx.save_for_backward(q, v, places, z, total, alone)
+        ctx.save_for_backward(q, v, positions, z, total, alone)
         return z.view(shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
-        q, v, places, z, total, alone = ctx.saved_tensors
+        q, v, positions, z, total, alone = ctx.saved_tensors
         shape, width = dz.shape, dz.shape[-1]
         dz = dz.reshape(-1, width)
         r = _shrink(q)
         dq, dk, dv = torch.zeros_like(q), torch.zeros_like(q), torch.zeros_like(v)
         dv.addcmul_(dz, alone)
         sums = (dz * z).sum(-1, keepdim=True)
-        for each in _rounds(places, reach=ctx.reach, bound=ctx.bound):
+        for each in _rounds(positions, reach=ctx.reach, bound=ctx.bound):
             line = each.sort(q)
             queries, keys, values = each.own(line), each.near(line), each.near(each.sort(v))
             scales = each.near(each.sort(r)[:, 0] / math.sqrt(width))

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from lmlab.pages.figures.axes import Agreement, Bin, Lines, Reliability
 from lmlab.pages.figures.charts import Chart, Point, Series, pareto_front
 from lmlab.pages.figures.marks import Bar, Bars, ColouredText, Dot, Heatmap, Scatter, draw_circles
+from lmlab.pages.figures.pictures import PictureGrid, PictureHeatmap
 from lmlab.pages.figures.svg import PALETTE, standalone
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "Figure",
     "Heatmap",
     "Lines",
+    "PictureGrid",
+    "PictureHeatmap",
     "Point",
     "Reliability",
     "Scatter",

@@ -89,13 +89,13 @@ class Heatmap:
 
 
 class Bar(NamedTuple):
-    """A value with its interval, and values of others that are marked beside it, by name."""
+    """A value with its interval, and named values of others, shown as rings."""
 
     name: str
     value: float
     low: float | None = None
     high: float | None = None
-    beside: tuple[tuple[str, float], ...] = ()
+    others: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Bars:
     @property
     def range(self) -> tuple[float, float]:
         """The least and the largest value that fit."""
-        seen = [end for bar in self.bars for end in (bar.value, bar.low, bar.high, *(v for _, v in bar.beside))]
+        seen = [end for bar in self.bars for end in (bar.value, bar.low, bar.high, *(v for _, v in bar.others))]
         known = [end for end in seen if end is not None and math.isfinite(end)]
         top = self.most if self.most is not None else max(known, default=1.0)
         least = min([self.least, *known])
@@ -123,7 +123,7 @@ class Bars:
     @property
     def colours(self) -> dict[str, str]:
         """The colour of each of the others."""
-        others = list(dict.fromkeys(name for bar in self.bars for name, _ in bar.beside))
+        others = list(dict.fromkeys(name for bar in self.bars for name, _ in bar.others))
         return dict(zip(others, PALETTE[1:] * (1 + len(others) // 9), strict=False))
 
     def html(self) -> Markup:
@@ -145,7 +145,7 @@ class Bars:
                 a, b = x(bar.low), x(bar.high)
                 d = f"M{a:.1f},{middle:.1f}H{b:.1f}M{a:.1f},{middle - 4:.1f}v8M{b:.1f},{middle - 4:.1f}v8"
                 parts.append(element("path", d=d, style=f"stroke:{INK}", fill="none"))
-            for name, value in bar.beside:
+            for name, value in bar.others:
                 says = tooltip(f"{name}: {format(value, self.unit)}")
                 parts.append(_ring(x(value), middle, self.colours[name], says))
             parts.append(label(left + wide + 12, y + 14, format(bar.value, self.unit)))
@@ -188,7 +188,7 @@ class Dot(NamedTuple):
     x: float
     y: float
     group: str
-    told: str
+    label: str
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Scatter:
         parts = [element("rect", x=1, y=1, width=size, height=size, rx=8, fill="none", style=f"stroke:{LINE}")]
         for dot in self.dots:
             x, y = 12 + (size - 24) * (dot.x - low[0]) / wide[0], size - 12 - (size - 24) * (dot.y - low[1]) / wide[1]
-            says = tooltip(f"{dot.group}: {dot.told}")
+            says = tooltip(f"{dot.group}: {dot.label}")
             parts.append(element("circle", says, cx=x, cy=y, r=4, fill=groups[dot.group], fill_opacity=".7"))
         for number, (name, colour) in enumerate(groups.items()):
             parts.append(element("circle", cx=size + 20, cy=16 + 20 * number, r=5, fill=colour))

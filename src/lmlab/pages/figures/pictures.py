@@ -1,9 +1,10 @@
-"""A picture with the weights of its regions, such as the attention of a word or of a head."""
+"""A picture with the weights of its regions, such as the attention of a word or of a head; and several pictures."""
 
 from __future__ import annotations
 
 import base64
 import struct
+import textwrap
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,13 @@ from numpy.typing import NDArray
 from lmlab.pages.figures.svg import SOFT, cut, drawing, element, label, tooltip
 
 DARKEST = 0.82
-"""Opacity of the black layer over a region without weight."""
+"""Opacity of the layer over a region without weight."""
+LAYER = (22, 40, 110)
+"""Its colour: dark, and not that of a black background."""
 ROOM = 22.0
 """Pixels below the picture for its title."""
+GAP = 18.0
+"""Pixels between two pictures of a grid."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class PictureHeatmap:
                     y=row * high,
                     width=wide,
                     height=high,
-                    style=f"fill:#000;fill-opacity:{dark:.3f}",
+                    style=f"fill:rgb{LAYER};fill-opacity:{dark:.3f}",
                 )
         longest = max(4, int(self.width / 7))
         yield label(self.width / 2, self._height + 15, cut(self.title, longest), anchor="middle", fill=SOFT)
@@ -81,8 +86,62 @@ class PictureHeatmap:
         axes.imshow(shown, extent=(0, 1, 1, 0), aspect=self.pixels.shape[0] / self.pixels.shape[1])
         if self.weights is not None:
             dark = DARKEST * (1 - np.clip(np.asarray(self.weights, float) / self._largest, 0, 1))
-            layer = np.concatenate([np.zeros((*dark.shape, 3)), dark[..., None]], axis=2)
+            layer = np.concatenate([np.full((*dark.shape, 3), np.divide(LAYER, 255)), dark[..., None]], axis=2)
             axes.imshow(layer, extent=(0, 1, 1, 0), aspect=self.pixels.shape[0] / self.pixels.shape[1])
+        axes.set_axis_off()
+
+
+@dataclass(frozen=True)
+class PictureGrid:
+    """Pictures in rows, each with a line of text below it."""
+
+    title: str
+    pictures: Sequence[tuple[str, NDArray[np.uint8]]]
+    """The text of each picture, and its pixels [H, W, C], with 1 channel (grey) or 3."""
+    columns: int = 5
+    width: float = 144.0
+    """Pixels of one picture from left to right."""
+
+    @property
+    def inches(self) -> tuple[float, float]:
+        return 1.8 * min(self.columns, max(1, len(self.pictures))), 2.0 * max(1, self._rows)
+
+    @property
+    def _rows(self) -> int:
+        return -(-len(self.pictures) // self.columns)
+
+    def html(self) -> Markup:
+        across = min(self.columns, max(1, len(self.pictures)))
+        step = self.width + 2 * ROOM
+        return drawing(self._parts(), width=across * (self.width + GAP), height=self._rows * step, title=self.title)
+
+    def _parts(self) -> Iterator[Markup]:
+        for number, (text, pixels) in enumerate(self.pictures):
+            row, column = divmod(number, self.columns)
+            left, top = column * (self.width + GAP), row * (self.width + 2 * ROOM)
+            tall, wide = pixels.shape[:2]
+            scale = self.width / max(tall, wide)
+            yield element(
+                "image",
+                tooltip(text),
+                href=data_uri(pixels),
+                x=left,
+                y=top + self.width - tall * scale,
+                width=wide * scale,
+                height=tall * scale,
+                style="image-rendering:pixelated",
+            )
+            for line, part in enumerate(textwrap.wrap(text, max(4, int(self.width / 6.5)))[:2]):
+                yield label(left, top + self.width + 15 + 14 * line, part, fill=SOFT)
+
+    def draw(self, axes: Any) -> None:
+        for number, (text, pixels) in enumerate(self.pictures):
+            row, column = divmod(number, self.columns)
+            shown = pixels if pixels.shape[2] == 3 else np.repeat(pixels, 3, axis=2)
+            axes.imshow(shown, extent=(column, column + 0.9, row + 0.8, row), aspect="auto")
+            axes.text(column, row + 0.9, cut(text, 24), fontsize=7, va="center")
+        axes.set_xlim(0, min(self.columns, max(1, len(self.pictures))))
+        axes.set_ylim(max(1, self._rows), 0)
         axes.set_axis_off()
 
 

@@ -34,8 +34,8 @@ def fill(runs: Runs) -> APIRouter:
                 body.text, top=body.top, jointly=body.jointly, order=body.order, beams=body.beams
             ),
         )
-        candidates = [[candidate._asdict() for candidate in mask] for mask in found.blanks]
-        content = {"object": "filled", "model": served.name, **asdict(found), "blanks": candidates}
+        candidates = [[candidate._asdict() for candidate in mask] for mask in found.candidates]
+        content = {"object": "filled", "model": served.name, **asdict(found), "candidates": candidates}
         return json_response(content, served.name)
 
     return router

@@ -49,13 +49,13 @@ const key = (names, sign, { x: left, y: top, width }) => {
 
 const describeBar = (bar, unit) => {
   const interval = bar.low === null || bar.low === undefined ? "" : `, 95% interval ${tell(bar.low, unit)} to `;
-  const others = (bar.beside ?? []).map(([name, value]) => `; ${name}: ${tell(value, unit)}`);
+  const others = (bar.others ?? []).map(([name, value]) => `; ${name}: ${tell(value, unit)}`);
   return `${bar.name}: ${tell(bar.value, unit)}${interval && interval + tell(bar.high, unit)}${others.join("")}`;
 };
 
 const bars = ({ bars: list, unit, least, most, line }, width) => {
   const ends = list
-    .flatMap(bar => [bar.value, bar.low, bar.high, ...(bar.beside ?? []).map(([, value]) => value)])
+    .flatMap(bar => [bar.value, bar.low, bar.high, ...(bar.others ?? []).map(([, value]) => value)])
     .filter(Number.isFinite);
   const low = Math.min(least ?? 0, ...ends),
     high = Math.max(most ?? Math.max(...ends, low + 1e-9), low + 1e-9);
@@ -65,7 +65,7 @@ const bars = ({ bars: list, unit, least, most, line }, width) => {
     row = 26,
     whole = left + room + 64;
   const X = value => left + (room * (Math.min(high, Math.max(low, value)) - low)) / (high - low);
-  const others = [...new Set(list.flatMap(bar => (bar.beside ?? []).map(([name]) => name)))],
+  const others = [...new Set(list.flatMap(bar => (bar.others ?? []).map(([name]) => name)))],
     circle = (place, x, y) =>
       s("circle", { cx: x, cy: y, r: 4.5, fill: "none", "stroke-width": 2, style: { stroke: runColour(1 + place) } });
   const [names, more] = key(others, circle, { x: 2, y: row * list.length + 8, width: whole }),
@@ -94,7 +94,7 @@ const bars = ({ bars: list, unit, least, most, line }, width) => {
               fill: "none",
               style: { stroke: "var(--ink)" },
             }),
-          (bar.beside ?? []).map(([name, value]) => circle(others.indexOf(name), X(value), y + 11)),
+          (bar.others ?? []).map(([name, value]) => circle(others.indexOf(name), X(value), y + 11)),
           s("text", { class: "tick", x: left + room + 8, y: y + 15 }, tell(bar.value, unit)),
         ],
         { box: [1, y, whole - 2, row - 4] },
@@ -115,8 +115,8 @@ const bars = ({ bars: list, unit, least, most, line }, width) => {
 };
 
 const lines = ({ steps, lines: list, unit, x_label: label, title }, width) => {
-  const beside = width >= 560,
-    right = beside ? Math.min(260, 20 + widest(list.map(([name]) => name)) * 1.08) : 12,
+  const legendAtSide = width >= 560,
+    right = legendAtSide ? Math.min(260, 20 + widest(list.map(([name]) => name)) * 1.08) : 12,
     left = 58,
     top = 12,
     high = 240,
@@ -139,7 +139,7 @@ const lines = ({ steps, lines: list, unit, x_label: label, title }, width) => {
     .map(end => ({ ...end, at: (before = Math.max(end.y, before + 15)) }));
   const dash = (place, x, y) =>
     s("line", { x1: x - 6, x2: x + 6, y1: y, y2: y, "stroke-width": 2.6, style: { stroke: runColour(place) } });
-  const [names, more] = beside
+  const [names, more] = legendAtSide
     ? [
         ends.map(end =>
           s(
@@ -200,8 +200,8 @@ const scatter = ({ dots, title }, width) => {
   const groups = [...new Set(dots.map(dot => dot.group))],
     xs = dots.map(dot => dot.x),
     ys = dots.map(dot => dot.y);
-  const beside = width >= 560 && groups.length > 1,
-    size = Math.min(520, width - (beside ? 160 : 2));
+  const legendAtSide = width >= 560 && groups.length > 1,
+    size = Math.min(520, width - (legendAtSide ? 160 : 2));
   const place = (value, list) =>
     14 + ((size - 28) * (value - Math.min(...list))) / (Math.max(...list) - Math.min(...list) || 1);
   const shape = (at, x, y) => {
@@ -213,7 +213,7 @@ const scatter = ({ dots, title }, width) => {
   const [names, more] =
     groups.length < 2
       ? [[], 0]
-      : beside
+      : legendAtSide
         ? [
             groups.map((group, at) => [
               shape(at, size + 14, 16 + 20 * at),
@@ -222,7 +222,7 @@ const scatter = ({ dots, title }, width) => {
             0,
           ]
         : key(groups, shape, { x: 2, y: size + 4, width: size });
-  const whole = size + (beside ? 160 : 0),
+  const whole = size + (legendAtSide ? 160 : 0),
     height = size + more;
   return s(
     "svg",
@@ -231,7 +231,7 @@ const scatter = ({ dots, title }, width) => {
     dots.map(dot => {
       const x = place(dot.x, xs),
         y = size - place(dot.y, ys);
-      return mark(`${dot.group}: ${dot.told}`, [shape(groups.indexOf(dot.group), x, y)], {
+      return mark(`${dot.group}: ${dot.label}`, [shape(groups.indexOf(dot.group), x, y)], {
         box: [x - 7, y - 7, 14, 14],
       });
     }),

@@ -19,7 +19,7 @@ const makeDefault = runs => {
   const link = (view, names, more = {}) =>
     `#/${view}?${new URLSearchParams([...names.map(name => ["run", name]), ...Object.entries(more)])}`;
   const next = withAbility("next token"),
-    masked = withAbility("blanks"),
+    masked = withAbility("masks"),
     translators = withAbility("target text"),
     attending = runs.filter(run => run.weights && run.heads !== null).map(run => run.name);
   const views = [

@@ -38,23 +38,23 @@ class Tail:
     """A metrics file that is read as it grows."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.place, self.inode = path / "metrics.jsonl", 0, 0
+        self.path, self.position, self.inode = path / "metrics.jsonl", 0, 0
 
     def more(self) -> tuple[list[dict[str, Any]], bool]:
         """The points of the new lines, and whether earlier points are void: at the first call, or for a new file."""
         try:
             with open_inside(self.path) as file:
                 stat = os.fstat(file.fileno())
-                again = stat.st_size < self.place or self.inode != stat.st_ino
+                again = stat.st_size < self.position or self.inode != stat.st_ino
                 if again:
-                    self.place = 0
+                    self.position = 0
                 self.inode = stat.st_ino
-                file.seek(self.place)
+                file.seek(self.position)
                 raw = file.read(MOST_READ)
         except OSError:
             return [], False
         whole = raw[: raw.rfind(b"\n") + 1]
-        self.place += len(whole)
+        self.position += len(whole)
         return thin([point for line in parse_lines(whole.split(b"\n")) if (point := to_point(line))]), again
 
 

@@ -87,7 +87,7 @@ def make_router(run_store: RunStore, sets: Sets) -> APIRouter:
 
     @router.post("/minimal-pairs")
     def minimal_pairs(request: MinimalPairsRequest) -> Response:
-        from lmlab.analysis.minimal_pairs import judge
+        from lmlab.analysis.minimal_pairs import compare_pairs
         from lmlab.analysis.pair_sets import PairSet
 
         if request.set:
@@ -99,7 +99,7 @@ def make_router(run_store: RunStore, sets: Sets) -> APIRouter:
             pairs = PairSet("", parse_pairs(request.pairs))
 
         def look(name: str, model: LanguageModel) -> dict[str, Any]:
-            judged = judge(model, pairs, region=request.region)
+            judged = compare_pairs(model, pairs, region=request.region)
             return {"judged": judged.judged, "accuracy": judged.accuracy[0], "analysis": to_json(judged)}
 
         return respond_for_each(request.runs, run_store, look)

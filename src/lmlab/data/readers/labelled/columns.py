@@ -85,6 +85,15 @@ class ColumnIndices(NamedTuple):
 
 def parse_columns(text: str) -> dict[str, str]:
     """Parse the option `--columns text=2,label=stars`; several choices are joined by +."""
+    columns = split_columns(text)
+    for field in columns:
+        if field not in FIELDS:
+            raise ValueError(f"--columns {field}=…: unknown field {field!r}{suggest(field, FIELDS)}")
+    return columns
+
+
+def split_columns(text: str) -> dict[str, str]:
+    """Return the columns of `--columns FIELD=COLUMN,…` by field, whatever the fields are."""
     columns: dict[str, str] = {}
     for part in text.split(","):
         field, sign, column = (piece.strip() for piece in part.partition("="))
@@ -92,8 +101,6 @@ def parse_columns(text: str) -> dict[str, str]:
             raise ValueError(
                 f"--columns {text}: {part!r} is not FIELD=COLUMN; write for instance --columns text=2,label=1"
             )
-        if field not in FIELDS:
-            raise ValueError(f"--columns {field}=…: unknown field {field!r}{suggest(field, FIELDS)}")
         columns[field] = column
     return columns
 

@@ -58,16 +58,16 @@ class ConllReader(Reader):
         self._width = width
         self._first: tuple[str, list[Sentence]] | None = source, sentences
         given = columns or {}
-        said = {"a" if field in ("a", "word", "text") else str(field): value for field, value in given.items()}
-        if wrong := {*said} - {"a", "label", "tag"}:
+        given_columns = {"a" if field in ("a", "word", "text") else str(field): value for field, value in given.items()}
+        if wrong := {*given_columns} - {"a", "label", "tag"}:
             raise ValueError(
                 f"--columns {min(wrong)}=…: tagged words have only word and label, for instance --columns label={width}"
             )
         numbered = all(row[0] == str(position) for one in sentences for position, row in enumerate(one.rows, 1))
         word = 1 if self._conllu or (numbered and width > 2) else 0
         tag = CONLLU.index("UPOS") if self._conllu else width - 1
-        self._word = self._place(source, said["a"]) if "a" in said else word
-        self._tag = self._place(source, said.get("label", said.get("tag", tag + 1)))
+        self._word = self._column_index(source, given_columns["a"]) if "a" in given_columns else word
+        self._tag = self._column_index(source, given_columns.get("label", given_columns.get("tag", tag + 1)))
         if self._tag == self._word:
             raise ValueError(
                 f"{source}: column {self._word + 1} cannot be the word and the tag; give --columns label=N"
@@ -101,7 +101,7 @@ class ConllReader(Reader):
             examples.append(Example(words, label=tags, source=source, line=sentence.lines[0]))
         return normalize_tags(self, examples, lines=[sentence.lines for sentence in sentences])
 
-    def _place(self, source: str, value: Any) -> int:
+    def _column_index(self, source: str, value: Any) -> int:
         name = str(value).strip()
         if name.isdigit():
             if not 1 <= int(name) <= self._width:

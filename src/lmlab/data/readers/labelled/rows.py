@@ -281,7 +281,7 @@ def has_header(table: Table, columns: Columns | None, glue: Glue | None) -> bool
     if glue is not None:
         return glue.header
     names = {clean(cell) for cell in table.rows[0]}
-    said = [str(value) for value in (columns or {}).values() if not isinstance(value, (list, tuple))]
-    if any(value in names and not value.isdigit() for value in said):
+    given = [str(value) for value in (columns or {}).values() if not isinstance(value, (list, tuple))]
+    if any(value in names and not value.isdigit() for value in given):
         return True
     return is_header(table.rows[0], table.rows[1:5001])

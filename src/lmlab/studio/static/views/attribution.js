@@ -17,7 +17,7 @@ export default {
   defaults: { run: [], text: "Return a new list of the", target: "" },
   fits: run =>
     (run.does.includes("vectors") && run.does.includes("next token")) ||
-    run.does.includes("blanks") ||
+    run.does.includes("masks") ||
     run.task === "classification",
   prefers: run => run.does.includes("next token"),
   first: 2,

@@ -68,7 +68,7 @@ export default {
     source: "The nurse is sleeping.",
     targets: "Die Krankenschwester schläft.\nDer Krankenpfleger schläft.",
   },
-  fits: run => !translates(run) && (run.does.includes("next token") || run.does.includes("blanks")),
+  fits: run => !translates(run) && (run.does.includes("next token") || run.does.includes("masks")),
   controls: page => {
     page.follow(state => {
       state.translator ||= page.runs.find(run => translates(run) && run.weights)?.name ?? "";

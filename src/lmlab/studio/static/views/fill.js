@@ -28,7 +28,7 @@ export default {
     order: "left-to-right",
     top: 6,
   },
-  fits: run => run.does.includes("blanks"),
+  fits: run => run.does.includes("masks"),
   first: 2,
   controls: page => {
     const words = h("div", { class: "words wide", role: "group", "aria-label": "Words: press one to mask it" });
@@ -91,14 +91,14 @@ export default {
       .filter(Boolean);
     const tables = [];
     const pictures = data.runs.map(({ run, filled }) => {
-      const columns = Math.max(1, Math.min(filled.blanks.length, Math.floor((page.width + 24) / 354))),
+      const columns = Math.max(1, Math.min(filled.candidates.length, Math.floor((page.width + 24) / 354))),
         width = Math.floor((page.width - 24 * (columns - 1)) / columns);
       const rows = filled.fillings.map(each => [each.text, each.joint, each.independent]);
       tables.push(
         table(
           `${run}: each masked token independently`,
           ["mask", "token", "probability"],
-          filled.blanks.flatMap((tokens, number) =>
+          filled.candidates.flatMap((tokens, number) =>
             tokens.map(each => [`${number + 1} (${hidden[number] ?? ""})`, visible(each.token), each.probability]),
           ),
         ),
@@ -117,7 +117,7 @@ export default {
         h(
           "div",
           { class: "columns" },
-          filled.blanks.map((tokens, number) =>
+          filled.candidates.map((tokens, number) =>
             h(
               "figure",
               {},

@@ -27,7 +27,7 @@ export default {
     set: "",
     limit: 10,
   },
-  fits: run => run.does.includes("next token") || run.does.includes("blanks"),
+  fits: run => run.does.includes("next token") || run.does.includes("masks"),
   prefers: run => run.does.includes("next token"),
   first: 3,
   controls: page => {

@@ -26,7 +26,7 @@ export default {
     " lmlab inspect probing.",
   defaults: { run: "", lines: LINES.join("\n"), kind: "linear" },
   fits: run => run.does.includes("vectors") && !run.does.includes("target text"),
-  prefers: run => run.does.includes("blanks"),
+  prefers: run => run.does.includes("masks"),
   controls: page => [
     textField(page, "Sentences with a tag behind each word", "lines", { rows: 6, wait: 700 }),
     runPicker(page, { several: false, fits: page.view.fits, none: "No run here gives vectors." }),

@@ -21,7 +21,7 @@ const USES = {
     ["surprisal", "Surprisal"],
     ["write", "Write"],
   ],
-  blanks: [
+  masks: [
     ["fill", "Fill"],
     ["surprisal", "Surprisal"],
   ],

@@ -26,7 +26,7 @@ export default {
     "held-out text of the run is searched.",
   defaults: { run: [], word: "bank", lines: LINES.join("\n"), layer: -1, projection: "pca" },
   fits: run => run.does.includes("vectors"),
-  prefers: run => run.does.includes("blanks"),
+  prefers: run => run.does.includes("masks"),
   first: 2,
   controls: page => [
     field(page, "Word", h("input", { type: "text", name: "word", maxlength: 60 }), { name: "word", wait: 400 }),
@@ -63,7 +63,7 @@ export default {
       table(
         `${run.run}: the dots`,
         ["sense", "sentence", "x", "y"],
-        run.analysis.figures[0].dots.map(dot => [dot.group, dot.told, dot.x, dot.y]),
+        run.analysis.figures[0].dots.map(dot => [dot.group, dot.label, dot.x, dot.y]),
       ),
     ]),
   }),

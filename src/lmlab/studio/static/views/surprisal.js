@@ -30,7 +30,7 @@ export default {
     text: "Return a new list containing all elements of the sequence.\nThe keeper of the cabinet are old.",
     show: "each",
   },
-  fits: run => run.does.includes("next token") || run.does.includes("blanks"),
+  fits: run => run.does.includes("next token") || run.does.includes("masks"),
   prefers: run => run.does.includes("next token"),
   first: 2,
   controls: page => [

@@ -8,6 +8,7 @@ import math
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from comparison_texts import SETTINGS, small
 from lmlab.comparison import held_out as held_out_text
 from lmlab.comparison.folder import Published, add, run_comparison
 from lmlab.comparison.leaderboard import headline, read_rankings
-from lmlab.comparison.records import read_curve
+from lmlab.comparison.records import read_curve, upgrade_record
 from lmlab.comparison.tracks.masked import choose_positions, fill_cloze, fill_test, read_metrics
 from lmlab.language_model import LanguageModel
 from lmlab.models import create
@@ -57,17 +58,17 @@ def untrained(kind: str = "bert", **settings: object) -> LanguageModel:
 def test_they_are_ranked_apart_by_pseudo_log_likelihood(masked: Published) -> None:
     board = masked.board
     assert [entry["name"] for entry in board["entries"]] == ["ngram"]
-    assert {entry["name"] for entry in board["blanks"]} == {"bert", "roberta", "electra"}
-    scores = [entry["pseudo_bits_per_byte"] for entry in board["blanks"]]
+    assert {entry["name"] for entry in board["masked"]} == {"bert", "roberta", "electra"}
+    scores = [entry["pseudo_bits_per_byte"] for entry in board["masked"]]
     assert scores == sorted(scores)
-    for entry in board["blanks"]:
+    for entry in board["masked"]:
         assert "bits_per_byte" not in entry
         assert entry["low"] <= entry["pseudo_bits_per_byte"] <= entry["high"]
         assert entry["status"] == "ok"
     assert all("pseudo_bits_per_byte" not in entry for entry in board["entries"])
-    assert "Compare masked models only with each other" in board["blanks_ranking"]["why"]
-    assert board["blanks_ranking"]["why"] in board["notes"]
-    compared = {name for each in board["blanks_ranking"]["differences"] for name in (each["better"], each["worse"])}
+    assert "Compare masked models only with each other" in board["masked_ranking"]["why"]
+    assert board["masked_ranking"]["why"] in board["notes"]
+    compared = {name for each in board["masked_ranking"]["differences"] for name in (each["better"], each["worse"])}
     assert compared == {"bert", "roberta", "electra"}
     assert board["differences"] == []
 
@@ -78,7 +79,7 @@ def test_the_score_is_the_pseudo_log_likelihood_of_the_stated_part(masked: Publi
     part = json.loads((folder / "conditions.json").read_text())["part"]
     beginning = text.encode()[: part["bytes"]].decode()
     assert 0 < part["bytes"] < len(text.encode())
-    for entry in masked.board["blanks"]:
+    for entry in masked.board["masked"]:
         score = lmlab.load(folder / entry["name"]).score(beginning)
         assert score.pseudo
         assert score.tokens == pytest.approx(PART, rel=0.1)
@@ -87,12 +88,12 @@ def test_the_score_is_the_pseudo_log_likelihood_of_the_stated_part(masked: Publi
 
 
 def test_each_says_what_its_objective_measures(masked: Published) -> None:
-    entries = {entry["name"]: entry for entry in masked.board["blanks"]}
+    entries = {entry["name"]: entry for entry in masked.board["masked"]}
     assert 0 <= entries["bert"]["pair_accuracy"] <= 1
     assert 0.5 < entries["electra"]["original_share"] < 1
     assert 0 <= entries["electra"]["detection_accuracy"] <= 1
     assert not {"pair_accuracy", "detection_accuracy"} & entries["roberta"].keys()
-    assert len({entry["blanks"] for entry in entries.values()}) == 1, "all are asked for the same tokens"
+    assert len({entry["masked_tokens"] for entry in entries.values()}) == 1, "all are asked for the same tokens"
 
 
 def test_hidden_tokens_are_guessed_as_one_by_one() -> None:
@@ -118,7 +119,7 @@ def test_hidden_tokens_are_guessed_as_one_by_one() -> None:
             right += int((scores.argmax(-1) == piece)[hidden].sum())
             count += int(hidden.sum())
     found = fill_test(model, TEXTS)
-    assert (found.blanks, found.masked_right) == (count, right)
+    assert (found.masked_tokens, found.masked_right) == (count, right)
     assert found.masked_nats == pytest.approx(nats, rel=1e-5)
 
 
@@ -132,7 +133,7 @@ def test_hidden_tokens_are_hidden_from_the_model() -> None:
         torch.nn.init.ones_(block.attention_norm.weight)
         torch.nn.init.ones_(block.feed_forward_norm.weight)
     found = fill_test(model, TEXTS)
-    assert found.masked_right <= found.blanks / 2
+    assert found.masked_right <= found.masked_tokens / 2
 
 
 def test_the_places_are_the_same_each_time_and_others_in_each_text() -> None:
@@ -146,20 +147,20 @@ def test_the_table_of_hidden_tokens_is_of_the_whole_test_text(masked: Published)
     folder = masked.report.parent
     texts = held_out(folder / "roberta")
     blanks = round(0.15 * len(lmlab.load(folder / "bert").tokenizer.encode(texts[0])))
-    for entry in masked.board["blanks"]:
+    for entry in masked.board["masked"]:
         found = fill_test(lmlab.load(folder / entry["name"]), texts)
-        assert entry["blanks"] == found.blanks == blanks
-        assert entry["masked_perplexity"] == pytest.approx(math.exp(found.masked_nats / found.blanks))
-        assert entry["masked_accuracy"] == found.masked_right / found.blanks
+        assert entry["masked_tokens"] == found.masked_tokens == blanks
+        assert entry["masked_perplexity"] == pytest.approx(math.exp(found.masked_nats / found.masked_tokens))
+        assert entry["masked_accuracy"] == found.masked_right / found.masked_tokens
 
 
 def test_the_csv_keeps_them_in_columns_of_their_own(masked: Published) -> None:
     rows = list(csv.DictReader((masked.report.parent / "leaderboard.csv").open()))
-    assert [row["predicts"] for row in rows] == ["next token", "blanks", "blanks", "blanks"]
+    assert [row["predicts"] for row in rows] == ["next token", "masks", "masks", "masks"]
     assert [row["rank"] for row in rows] == ["1", "1", "2", "3"]
     for row in rows:
         assert bool(row["bits_per_byte"]) == (row["predicts"] == "next token")
-        assert bool(row["pseudo_bits_per_byte"]) == bool(row["masked_accuracy"]) == (row["predicts"] == "blanks")
+        assert bool(row["pseudo_bits_per_byte"]) == bool(row["masked_accuracy"]) == (row["predicts"] == "masks")
 
 
 def test_the_report_says_why_and_has_charts_of_their_own(masked: Published) -> None:
@@ -167,20 +168,20 @@ def test_the_report_says_why_and_has_charts_of_their_own(masked: Published) -> N
     assert "Not comparable with left-to-right scores" in page
     assert "Leaderboard of masked models" in page
     first, second = page.split('<div class="apart">')
-    for entry in masked.board["blanks"]:
+    for entry in masked.board["masked"]:
         figure = f"<b>{entry['pseudo_bits_per_byte']:.3f}</b>"
         assert figure in second
         assert figure not in first
     assert "nats per masked token (validation)" in second
     assert "nats per masked token (validation)" not in first
     plots = {path.stem for path in (masked.report.parent / "plots").glob("*.svg")}
-    assert {"blanks-curve-tokens", "blanks-cost-joules"} <= plots
+    assert {"masked-curve-tokens", "masked-cost-joules"} <= plots
     assert len(re.findall(r'id="([^"]+)"', page)) == len(set(re.findall(r'id="([^"]+)"', page)))
 
 
 def test_curves_are_in_nats_per_blank(masked: Published) -> None:
     folder = masked.report.parent
-    for entry in masked.board["blanks"]:
+    for entry in masked.board["masked"]:
         assert len(entry["curve"]) >= 3
         assert all(point["valid_loss"] > 0 and "valid_bits_per_byte" not in point for point in entry["curve"])
         assert entry["curve"] == read_curve(folder / entry["name"], metric="valid_loss")
@@ -196,7 +197,7 @@ def test_curves_are_in_nats_per_blank(masked: Published) -> None:
 def test_one_sentence_is_filled_by_all(masked: Published) -> None:
     cloze = masked.board["cloze"]
     assert cloze["text"].count("[MASK]") == len(cloze["answers"]) > 0
-    for entry in masked.board["blanks"]:
+    for entry in masked.board["masked"]:
         assert "[MASK]" not in entry["sample"]
         assert len(entry["filled"]) == len(cloze["answers"])
         for candidates in entry["filled"]:
@@ -215,15 +216,15 @@ def test_a_sentence_that_is_too_long_is_left_out() -> None:
 @pytest.mark.usefixtures("short_part")
 def test_the_same_seed_gives_the_same_figures(masked: Published, book: Path, tmp_path: Path) -> None:
     again = run_comparison(small(book, models="bert,electra", prompt="the planet [MASK] goes"), tmp_path / "again")
-    before = {entry["name"]: entry for entry in masked.board["blanks"]}
-    for entry in again.board["blanks"]:
+    before = {entry["name"]: entry for entry in masked.board["masked"]}
+    for entry in again.board["masked"]:
         for name in ("pseudo_bits_per_byte", "masked_perplexity", "masked_accuracy", "parameters"):
             assert entry[name] == before[entry["name"]][name]
     assert again.board["entries"] == []
     assert again.board["prompt"] == "the planet"
     assert again.board["cloze"] == {"text": "the planet [MASK] goes", "answers": ()}
     (ranking,) = read_rankings(again.board)
-    assert ranking.track.name == "blanks"
+    assert ranking.track.name == "masks"
     page = again.report.read_text()
     assert headline(ranking) in page
     assert "<h2>Leaderboard</h2>" not in page, "no left-to-right system took part"
@@ -234,7 +235,7 @@ def test_the_same_seed_gives_the_same_figures(masked: Published, book: Path, tmp
 def test_no_masked_system_gets_more_than_its_budget(book: Path, tmp_path: Path, budget: str, unit: str) -> None:
     done = run_comparison(small(book, models="roberta,albert", budget=budget), tmp_path / "kept")
     amount = float(budget.removesuffix(unit))
-    for entry in done.board["blanks"]:
+    for entry in done.board["masked"]:
         assert entry["status"] == "ok", entry
         assert 0.7 * amount < entry["training"][unit] <= amount
 
@@ -242,7 +243,7 @@ def test_no_masked_system_gets_more_than_its_budget(book: Path, tmp_path: Path, 
 @pytest.mark.usefixtures("short_part")
 def test_sweep_and_seeds_work_for_masked_systems_too(book: Path, tmp_path: Path) -> None:
     conditions = small(book, models="roberta", budget="2000tokens", sweep=True, seeds=2)
-    (entry,) = run_comparison(conditions, tmp_path / "swept").board["blanks"]
+    (entry,) = run_comparison(conditions, tmp_path / "swept").board["masked"]
     assert entry["rate"] == min(entry["sweep"], key=lambda one: one["valid_loss"])["rate"]
     assert all(one["valid_bits_per_byte"] is None for one in entry["sweep"])
     assert entry["pseudo_bits_per_byte"] == pytest.approx(sum(entry["each_seed"]) / 2)
@@ -260,7 +261,7 @@ def test_a_masked_run_from_elsewhere_joins_the_masked_table(masked: Published, b
     }
     run.start(make_recipe(recipe), tmp_path / "mine")
     done = add([tmp_path / "mine"], folder)
-    (entry,) = [entry for entry in done.board["blanks"] if "added" in entry]
+    (entry,) = [entry for entry in done.board["masked"] if "added" in entry]
     assert entry["name"] == "mine"
     assert entry["masked_accuracy"] is not None, "it reads the same tokenizer, special tokens and all"
     assert entry["curve"]
@@ -274,7 +275,17 @@ def test_a_masked_run_from_elsewhere_joins_the_masked_table(masked: Published, b
 def test_a_failing_masked_system_is_listed_with_its_kind(book: Path, tmp_path: Path) -> None:
     done = run_comparison(small(book, models="ngram,bert", budget="10flops"), tmp_path / "failing")
     assert [entry["name"] for entry in done.board["entries"]] == ["ngram"]
-    (failed,) = done.board["blanks"]
+    (failed,) = done.board["masked"]
     assert failed["status"] == "failed"
     assert failed["pseudo_bits_per_byte"] is None
     assert "does not pay for one step" in done.report.read_text()
+
+
+def test_names_of_earlier_versions_are_read(masked: Published) -> None:
+    old = {"masked": "blanks", "masked_ranking": "blanks_ranking"}
+    board: Any = {old.get(key, key): value for key, value in masked.board.items()}
+    assert [each.entries for each in read_rankings(board)] == [each.entries for each in read_rankings(masked.board)]
+    assert upgrade_record({"blanks": 3, "also": {"blanks": {"blanks": 2}}}) == {
+        "masked_tokens": 3,
+        "also": {"masks": {"masked_tokens": 2}},
+    }

@@ -1,0 +1,178 @@
+"""Episodes as a corpus: states, actions, rewards and returns to go, of whole episodes in the splits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from lmlab.data.config import DataConfig, Paths
+from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
+from lmlab.data.corpora.preparing import ReportProgress, digest
+from lmlab.data.corpora.splitting import NAMES, deal, deal_few, main_shares
+from lmlab.data.readers.episodes import NamedEpisode, find_episodes, read_episodes
+from lmlab.data.readers.files import cache_folder
+from lmlab.data.readers.media import Episode, digest_media
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.episodes import LEAST_STD, EpisodeProcessor
+
+REPORT_EVERY = 100
+
+
+class EpisodesConfig(DataConfig):
+    """Episodes of an agent."""
+
+    PATHS: ClassVar[tuple[str, ...]] = ("episodes", "valid", "test")
+    what: ClassVar[str] = "episodes"
+
+    kind: Literal["episodes"] = "episodes"
+    episodes: Paths = Field(
+        description=".jsonl or .npz files with states, actions and rewards, folders of them, or builtin:cart-pole"
+    )
+    valid: Paths | None = Field(None, description="validation episodes; by default a part of `episodes`")
+    test: Paths | None = Field(None, description="test episodes; by default a part of `episodes`")
+
+
+@dataclass(frozen=True)
+class EpisodeSplit(Dataset):
+    """A split of episodes, one after another."""
+
+    states: NDArray[np.float32]  # [N, S], normalised
+    actions: NDArray[np.float32]  # [N, A], as vectors
+    returns: NDArray[np.float32]  # [N], what is still to be gained, scaled
+    starts: NDArray[np.int64]  # [E]
+    lengths: NDArray[np.int64]  # [E]
+    rewards: NDArray[np.float32]  # [N]
+
+    @property
+    def size(self) -> int:
+        """The number of actions."""
+        return len(self.states)
+
+    @property
+    def episode_returns(self) -> NDArray[np.float64]:
+        """The sum of the rewards of each episode [E]."""
+        return np.add.reduceat(self.rewards.astype(np.float64), self.starts)
+
+    def describe(self) -> str:
+        returns = self.episode_returns
+        return (
+            f"{len(self.starts):,} episodes, {self.size:,} actions, returns {returns.min():.4g} to {returns.max():.4g} "
+            f"(mean {returns.mean():.4g})"
+        )
+
+
+def prepare(
+    config: EpisodesConfig,
+    *,
+    processor: str | Processor | None,
+    source: str | Tokenizer | None = None,
+    media: Processor | None = None,
+    progress: ReportProgress | None = None,
+) -> Corpus:
+    """Return the corpus of a recipe's episodes; `media` are the scales of a run that is resumed or continued."""
+    given = {name: getattr(config, own) for name, own in zip(NAMES, config.PATHS, strict=True)}
+    named = {name: read_all(paths, progress) for name, paths in given.items() if paths is not None}
+    parts = split_episodes(named, main_shares(config.split, named))
+    scales = media if isinstance(media, EpisodeProcessor) else fit_processor(parts["train"])
+    splits = {name: make_split(episodes, scales) for name, episodes in parts.items()}
+    fingerprint = digest(["episodes", 1, {name: [digest_media(each) for each in own] for name, own in parts.items()}])
+    return Corpus(
+        processor=scales,
+        train=splits["train"],
+        valid=splits.get("valid"),
+        test=splits.get("test"),
+        fingerprint=digest([scales.fingerprint, fingerprint]),
+        text_fingerprint=fingerprint,
+        folder=cache_folder(),
+        media=scales,
+    )
+
+
+def read_all(paths: Sequence[str], progress: ReportProgress | None = None) -> list[NamedEpisode]:
+    """Return all episodes of files; a ValueError if there is none, or if they do not fit together."""
+    found: list[NamedEpisode] = []
+    for each in read_episodes(find_episodes(paths)):
+        found.append(each)
+        if progress is not None and len(found) % REPORT_EVERY == 0:
+            progress("reading", len(found), 0)
+    if not found:
+        raise ValueError(f"{', '.join(paths)}: there are no episodes; each has states, actions and rewards")
+    first = found[0]
+    for name, episode in found[1:]:
+        if episode.states.shape[1:] != first.episode.states.shape[1:]:
+            raise ValueError(
+                f"{name} has states of {episode.states.shape[1]} numbers, and {first.name} of "
+                f"{first.episode.states.shape[1]}; all episodes must be of one environment"
+            )
+        if episode.actions.shape[1:] != first.episode.actions.shape[1:]:
+            raise ValueError(f"{name} and {first.name} have actions of different kinds; give those of one environment")
+    return found
+
+
+def split_episodes(named: dict[str, list[NamedEpisode]], shares: dict[str, float]) -> dict[str, list[Episode]]:
+    """Return the episodes of each split; equal episodes stay together, and too few of them are all for training."""
+    main = [each.episode for each in named["train"]]
+    hashes = np.array([int(digest_media(each)[:16], 16) for each in main], np.uint64)
+    part = None
+    if len(shares) > 1 and len(set(hashes.tolist())) > len(shares):
+        part = deal(np.array([len(each.rewards) for each in main]), hashes, list(shares.values()))
+        part = deal_few(hashes, list(shares.values())) if part is None else part
+    if part is None:
+        parts = {"train": main}
+    else:
+        parts = {
+            name: [each for each, own in zip(main, part.tolist(), strict=True) if own == number]
+            for number, name in enumerate(shares)
+        }
+    for name, episodes in named.items():
+        if name != "train":
+            parts[name] = [each.episode for each in episodes]
+    return {name: episodes for name, episodes in parts.items() if episodes}
+
+
+def fit_processor(episodes: Sequence[Episode]) -> EpisodeProcessor:
+    """Return the scales of training episodes."""
+    states = np.concatenate([each.states for each in episodes]).astype(np.float64)
+    actions = np.concatenate([each.actions for each in episodes])
+    returns = [math.fsum(each.rewards.tolist()) for each in episodes]
+    discrete = actions.ndim == 1
+    return EpisodeProcessor(
+        state_mean=states.mean(0).tolist(),
+        state_std=np.maximum(states.std(0), LEAST_STD).tolist(),
+        actions=int(actions.max()) + 1 if discrete else actions.shape[1],
+        discrete=discrete,
+        action_low=() if discrete else actions.min(0).tolist(),
+        action_high=() if discrete else actions.max(0).tolist(),
+        return_scale=max(1.0, *(abs(each) for each in returns)),
+        longest=max(len(each.rewards) for each in episodes),
+        best=max(returns),
+        mean=math.fsum(returns) / len(returns),
+    )
+
+
+def make_split(episodes: Sequence[Episode], processor: EpisodeProcessor) -> EpisodeSplit:
+    """Return episodes as the inputs of a model."""
+    lengths = np.array([len(each.rewards) for each in episodes], np.int64)
+    actions = np.concatenate([each.actions for each in episodes])
+    if processor.discrete and (actions.ndim > 1 or actions.max() >= processor.actions):
+        raise ValueError(
+            f"these episodes have other actions than 0 … {processor.actions - 1}, which the model has learnt"
+        )
+    width = episodes[0].states.shape[1]
+    if width != processor.state_width:
+        raise ValueError(f"states of {width} numbers: the model has learnt states of {processor.state_width}")
+    returns = np.concatenate([np.cumsum(each.rewards[::-1].astype(np.float64))[::-1] for each in episodes])
+    return EpisodeSplit(
+        states=processor.states(np.concatenate([each.states for each in episodes])),
+        actions=processor.action_vectors(actions),
+        returns=(returns / processor.return_scale).astype(np.float32),
+        starts=np.cumsum(lengths) - lengths,
+        lengths=lengths,
+        rewards=np.concatenate([each.rewards for each in episodes]),
+    )

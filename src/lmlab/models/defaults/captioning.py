@@ -1,0 +1,29 @@
+"""Recurrent models of pictures and texts: captions, and answers to questions."""
+
+from __future__ import annotations
+
+from lmlab.models.defaults.system import System, TaskDefaults
+
+CAPTIONING = (
+    System(
+        "captioner",
+        "lmlab.models.captioner:Captioner",
+        2015,
+        "Xu et al. 2015",
+        "LSTM with attention over the regions of a picture, which writes its caption",
+        does=("captions", "target text", "vectors"),
+        sizes={
+            "small": {"convolutions": [32, 64, 128], "width": 64, "hidden": 128},
+            "medium": {"convolutions": [64, 128, 256], "width": 128, "hidden": 512, "dropout": 0.2},
+        },
+        objective={"kind": "captioning", "coverage": 0.01},
+        reads=("captions",),
+        tokenizer="words",
+        frame={"tokens": "start b boundary"},
+        training={
+            **{"optimizer": "adamw", "rate": 2e-3, "clip": 1.0, "decay": 0.01, "batch": 64},
+            **{"schedule": "cosine", "warmup": 100},
+        },
+        task=TaskDefaults(frame={}, pool="mean"),
+    ),
+)

@@ -1,0 +1,113 @@
+"""VQA: a question is read by an LSTM, which then looks at the regions of a picture, once or several times.
+
+Yang et al. 2016, "Stacked Attention Networks for Image Question Answering", section 3, with the regions of
+models/captioner.py:
+
+    v_1 … v_R = tanh(W_I Encoder(picture))                                  (2)
+    u_0 = the last state of the LSTM over the question                      (5–10)
+    p_k = softmax_i(wᵀ tanh(W₁ v_i + W₂ u_{k−1}))                           (18, 19)
+    u_k = u_{k−1} + Σ_i p_ki v_i                                            (20, 21)
+
+P(answer | picture, question) = softmax(W u_K + b) is the head of the task (tasks/visual_questions.py). Without
+attention all regions have the weight 1 / R. Shapes: B rows, R regions, T tokens, H width of a question.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.layers.alignment import AdditiveAlignment
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.kernels.linear import Linear
+from lmlab.layers.recurrent import LSTMLayer
+from lmlab.layers.recurrent_encoder import RecurrentEncoder
+from lmlab.layers.watching import record_layer, watching_layers
+from lmlab.models.abilities import State
+from lmlab.models.captioner import PictureRegions, RegionsConfig
+from lmlab.models.flops import row_lengths
+from lmlab.models.model import Model, ModelConfig, Output, by_depth
+
+
+class VqaConfig(RegionsConfig):
+    """The size of a model of questions about pictures."""
+
+    width: int = Field(64, ge=1, description="embedding size: width of the token vectors")
+    hidden: int = Field(256, ge=1, description="hidden size: width of the question and of the regions")
+    hops: int = Field(2, ge=1, le=16, description="how many times the question looks at the picture")
+
+
+class Vqa(Model):
+    """Encoders of a picture and of a question, and attention from the question to the regions."""
+
+    Config: ClassVar[type[ModelConfig]] = VqaConfig
+    main_input: ClassVar[str] = "pixels"
+
+    config: VqaConfig
+
+    def __init__(self, config: VqaConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = PictureRegions(config)
+        self.projection = Linear(self.encoder.width, config.hidden)
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        self.question = RecurrentEncoder(
+            LSTMLayer, width=config.width, hidden=config.hidden, layers=1, bidirectional=False
+        )
+        hops = config.hops if config.attention == "additive" else 0
+        self.alignments = nn.ModuleList(AdditiveAlignment(config.hidden, config.hidden) for _ in range(hops))
+        self.dropout = Dropout(config.dropout)
+
+    @property
+    def vocabulary(self) -> int:
+        return self.config.vocabulary
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The number of regions from top to bottom, and from left to right."""
+        return self.encoder.grid
+
+    def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
+        pixels = torch.zeros(rows, *self.encoder.shape, device=self.device)
+        return {"pixels": pixels, "tokens": torch.zeros(rows, window, dtype=torch.long, device=self.device)}
+
+    def forward(self, pixels: Tensor, *, tokens: Tensor, lengths: Tensor | None = None, state: State = None) -> Output:
+        """Pictures [B, C, height, width] and questions [B, T], of lengths[i] tokens -> u_K [B, 1, H]."""
+        v = torch.tanh(self.projection(self.encoder(pixels)))
+        _, ((u, _),) = self.question(self.dropout(self.embedding(tokens)), lengths)
+        record_layer(u[:, None])
+        for alignment in cast(Iterable[AdditiveAlignment], self.alignments):
+            u = u + alignment(u[:, None], alignment.keys(v), v)[:, 0]
+            record_layer(u[:, None])
+        if not self.alignments:
+            u = u + v.mean(1)
+            record_layer(u[:, None])
+        return Output(self.dropout(u)[:, None])
+
+    def layers(self, **inputs: Any) -> list[Tensor]:
+        """The question alone, then after each look at the picture: [B, 1, H] each."""
+        with watching_layers() as layers:
+            self(**inputs)
+        return [layer for layer in layers if layer.shape[1] == 1]
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        return by_depth(self, (self.embedding,), (self.encoder, self.question), (self.projection, self.alignments))
+
+    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+        """Of one picture with a question of `window` tokens."""
+        R, H = math.prod(self.grid), self.config.hidden
+        looks = sum(each.flops(R, 1) for each in cast(Iterable[AdditiveAlignment], self.alignments))
+        return self.encoder.flops() + 2.0 * R * self.encoder.width * H + window * self.question.flops() + looks
+
+    def reading_flops(
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+    ) -> float:
+        """Padding of questions is not computed."""
+        lengths = row_lengths(inputs)
+        return len(lengths) * self.body_flops(0) + sum(lengths) * self.question.flops()
