@@ -112,7 +112,7 @@ class MaskedCaptions(PreTraining):
     def _mask_regions(
         self, inputs: dict[str, Tensor], matches: NDArray[np.bool_], generator: np.random.Generator
     ) -> dict[str, Tensor]:
-        """Mask regions in the inputs; return the positions [M] among all B · R of those to predict, and their vectors."""
+        """Mask regions in the inputs; return the positions [M] of those to predict, and their vectors."""
         regions, lengths = inputs["regions"], inputs["region_lengths"].numpy()
         rank = np.where(np.arange(regions.shape[1]) < lengths[:, None], generator.random(regions.shape[:2]), np.inf)
         wanted = np.maximum(1, np.round(self.config.region_share * lengths))[:, None]

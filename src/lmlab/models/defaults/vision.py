@@ -37,7 +37,7 @@ VISION = (
         2019,
         "Li et al. 2019",
         "BERT that reads words and the regions of a picture in one stream",
-        does=("words and regions", "blanks", "vectors"),
+        does=("words and regions", "masks", "vectors"),
         sizes={
             **{name: {**size, "initial": "scaled"} for name, size in CPU_SIZES.items()},
             "base": {**BERT_BASE, "locations": False},
@@ -57,7 +57,7 @@ VISION = (
         2019,
         "Lu et al. 2019",
         "BERT beside a stream for the regions of a picture, joined by co-attention",
-        does=("words and regions", "blanks", "vectors"),
+        does=("words and regions", "masks", "vectors"),
         sizes={
             "tiny": {**_vilbert(TINY, connections=1, picture_width=64, heads=2), "initial": "scaled"},
             "small": {**_vilbert(SMALL, connections=2, picture_width=128, heads=4), "initial": "scaled"},
