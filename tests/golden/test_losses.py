@@ -46,6 +46,7 @@ NOT_METRICS = {
     "tokens",
     "frames",
     "pairs",
+    "examples",
     "actions",
     "images",
     "flops",
@@ -101,6 +102,7 @@ PICTURES: dict[str, dict[str, Any]] = {
     "decision-transformer": {"model": {"kind": "decision-transformer"}, "data": "episodes"},
     "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
     "captioner": {"model": {"kind": "captioner", "convolutions": [8, 16]}, "data": "captions"},
+    "vqa": {"model": {"kind": "vqa", "convolutions": [8, 16]}, "data": "questions"},
 }
 SPEECH: dict[str, dict[str, Any]] = {
     "whisper": {"model": {"kind": "whisper"}, "data": "speech", "objective": {"masks": 0}},
@@ -135,9 +137,9 @@ def learn(case: dict[str, Any], files: dict[str, str], path: Path, *, steps: int
     data: dict[str, Any] = {"text": files["en"], "documents": "blank"}
     if case.get("data") == "pairs" or kind in TRANSLATORS:
         data = {"source": files["en_lines"], "target": files["de_lines"]}
-    elif case.get("data") == "captions":
+    elif case.get("data") in ("captions", "questions"):
         pytest.importorskip("PIL.Image")
-        data = {"captions": files["captions"]}
+        data = {"captions": files[case["data"]]}
     elif case.get("data") == "speech":
         data = {"speech": "builtin:tones", "mels": 8}
     elif case.get("data") == "episodes":

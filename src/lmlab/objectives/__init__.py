@@ -39,6 +39,7 @@ TASKS: dict[str, str] = {
     "spans": "lmlab.tasks.spans:Spans",
     "picture_classification": "lmlab.tasks.pictures:PictureClassification",
     "picture_texts": "lmlab.tasks.picture_texts:PictureTexts",
+    "visual_questions": "lmlab.tasks.visual_questions:VisualQuestions",
 }
 """Objectives over labelled examples: any model that has vectors learns them (lmlab finetune)."""
 
