@@ -35,7 +35,6 @@ SMALL: dict[str, Any] = {
     "image": [8, 8],
     "channels": 1,
     "region_width": 7,
-    "connections": 1,
     "picture_width": 12,
     "picture_heads": 2,
     "joint_width": 16,

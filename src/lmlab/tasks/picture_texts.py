@@ -1,6 +1,7 @@
 """Classes of texts about pictures: sentences that are true or false, or questions with their answers.
 
-The model reads the text with the regions of the picture (`ReadsRegions`); the head reads one vector of both.
+The model reads the text with the regions of the picture (`ReadsRegions`); the head reads one vector of both. Examples
+are read as questions about pictures are (visual_questions.py).
 """
 
 from __future__ import annotations
@@ -14,31 +15,28 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lmlab.data.corpora.captions import CaptionsConfig
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.data.corpora.images import PictureSplit, open_pictures
-from lmlab.data.corpora.splitting import NAMES as SPLITS
+from lmlab.data.corpora.images import PictureSplit
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.data.readers.media import Picture
-from lmlab.data.readers.picture_files import BUILTIN, TABLES
-from lmlab.data.readers.pictures import read_picture
 from lmlab.data.readers.regions import make_vectors
 from lmlab.models.abilities import ReadsRegions, require
 from lmlab.models.defaults import TaskDefaults
+from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
 from lmlab.objectives.masked_captions import collate_regions
 from lmlab.objectives.objective import Batch
-from lmlab.tasks.classification import Classification
+from lmlab.tasks.classification import Classification, PooledConfig
 from lmlab.tasks.task import Item, TaskConfig, Wording
-from lmlab.tokenizers.pictures import PictureProcessor
-
-USAGE = 'lmlab predict RUN PICTURE "a sentence"'
+from lmlab.tasks.visual_questions import VisualQuestions
 
 
-class PictureTexts(Classification):
+class PictureTexts(VisualQuestions):
     """Cross-entropy of P(class | text, picture)."""
 
+    Config: ClassVar[type[TaskConfig]] = PooledConfig
+    config: PooledConfig
     name: ClassVar[str] = "picture_texts"
     reads: ClassVar[tuple[str, ...]] = ("captions", "examples")
     wording: ClassVar[Wording] = Wording(
@@ -54,12 +52,6 @@ class PictureTexts(Classification):
         if config.pool != "cls":
             raise ValueError(f"--pool {config.pool}: {cls.name} reads one vector of text and picture; leave it out")
         return (*super().needs(config), ReadsRegions)
-
-    def process_by(self, processor: Any) -> None:
-        """Read pictures by this processor."""
-        if not isinstance(processor, PictureProcessor):
-            raise ValueError(f"{self.name} needs a processor of pictures, not {processor!r}")
-        self.processor = processor
 
     @classmethod
     def settings_from(cls, labelled: Labelled, defaults: TaskDefaults, *, frozen: bool) -> dict[str, Any]:
@@ -81,47 +73,17 @@ class PictureTexts(Classification):
             raise ValueError(f"all texts have one label, {names[0]!r}: there is nothing to tell apart")
         return {"labels": list(names)}
 
-    # Examples of users
-
-    def make_example(self, texts: Sequence[str]) -> Example:
-        """An example from the path of a picture and a text."""
-        if len(texts) != 2:
-            raise ValueError(f"{len(texts)} arguments are given: give a picture and a text, {USAGE}")
-        pixels = self.processor.process(read_picture(Path(texts[0])))
-        return Example(texts[1], source=texts[0], media=Picture(pixels))
-
-    def read_paths(self, paths: Sequence[str]) -> list[Example]:
-        """A picture with a text, or all rows of a table, whose labels are not looked at."""
-        table = len(paths) == 1 and (paths[0].startswith(BUILTIN) or paths[0].lower().endswith(TABLES))
-        if not table:
-            return [self.make_example(paths)]
-        found = self.read_labelled(paths[0])
-        return [each._replace(label=None) for part in (found.train, found.valid, found.test) for each in part or ()]
-
-    def read_labelled(self, path: str, *, columns: Mapping[str, str] | None = None) -> Labelled:
-        """The rows of a table with their labels, by split if it has splits; bad pictures are skipped."""
-        config = CaptionsConfig(captions=[path], split=[1.0], columns=dict(columns or {}), bad="skip")
-        splits = open_pictures(config, config.captions, given=self.processor, progress=None).splits
-        train, valid, test = ((splits[name].examples if name in splits else None) for name in SPLITS)
-        return Labelled(task="picture_texts", train=train or (), valid=valid, test=test)
-
-    def find_fault(self, example: Example) -> str | None:
-        if not isinstance(example.media, Picture):
-            return f"{self.name} reads a text with a picture: {USAGE}"
-        return super().find_fault(example)
-
     # Examples to batches
 
     def items(self, examples: Sequence[Example]) -> list[Item]:
-        pictures = [example.media for example in examples]
-        texts = super().items(examples)
-        return [replace(item, parts={**item.parts, "picture": own}) for item, own in zip(texts, pictures, strict=True)]
-
-    def parts_of(self, item: Item) -> list[Mapping[str, Any]]:
-        return [{"a": item.parts["a"]}]
+        found = super().items(examples)
+        return [
+            replace(item, parts={"a": item.parts["a"], "picture": example.media})
+            for item, example in zip(found, examples, strict=True)
+        ]
 
     def inputs(self, items: Sequence[Item]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        texts, positions = super().inputs(items)
+        texts, positions = Classification.inputs(self, items)
         return {**texts, **collate_regions([item.parts["picture"] for item in items], self.processor)}, positions
 
     def length_of(self, item: Item) -> int:
@@ -133,9 +95,14 @@ class PictureTexts(Classification):
     def item_key(self, item: Item) -> bytes:
         text = replace(item, parts={"a": item.parts["a"]})
         found = make_vectors(item.parts["picture"], self.processor)
-        return super().item_key(text) + np.concatenate([found.vectors, found.boxes], axis=1).tobytes()
+        return Classification.item_key(self, text) + np.concatenate([found.vectors, found.boxes], axis=1).tobytes()
 
     # Vectors
+
+    def open(self, run: Path) -> None:
+        window = self.frame.window
+        super().open(run)
+        self.frame = replace(self.frame, window=window)
 
     def heads(self, model: Model) -> dict[str, nn.Module]:
         """The head; texts are cut to the window of the model."""
@@ -144,7 +111,7 @@ class PictureTexts(Classification):
         return super().heads(model)
 
     def smallest_batch(self, model: Model) -> Batch:
-        batch = super().smallest_batch(model)
+        batch = Classification.smallest_batch(self, model)
         blank = model.blank_inputs(1, 1)
         return batch._replace(inputs={**batch.inputs, "regions": blank["regions"], "boxes": blank["boxes"]})
 
@@ -154,6 +121,5 @@ class PictureTexts(Classification):
         return require(model, ReadsRegions).read_both(**inputs, at=first).joint[:, None]
 
     def model_flops(self, model: Model, batch: Batch) -> float:
-        return super().model_flops(model, batch) + 3.0 * require(model, ReadsRegions).match_flops() * len(
-            batch.labels["label"]
-        )
+        joint = require(model, ReadsRegions).match_flops() * len(batch.labels["label"])
+        return Classification.model_flops(self, model, batch) + PASSES * joint
