@@ -353,7 +353,7 @@ class LanguageModel(Roles):
             if self.frame != other.frame:
                 raise ValueError(
                     f"{other.path or other} cannot be mixed with {self.path or self}: they read a text in other frames "
-                    f"(one backwards, or with other special tokens around it); mix models that read alike"
+                    f"(one backwards, or with other special tokens around it); mix models with the same frame"
                 )
         return LanguageModel(model=Mixture(parts, weights=weights), tokenizer=self.tokenizer, own_frame=self.frame)
 

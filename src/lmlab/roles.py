@@ -112,7 +112,7 @@ class Roles(Analyses):
             return Writer(model=forward, tokenizer=tokenizer, frame=make_frame(NEXT_TOKEN, tokenizer))
         if "tokens" in self.frame.backwards:
             raise ValueError(
-                f"{self.path or self} reads backwards: it predicts what stands before a text, not what follows it; "
+                f"{self.path or self} reads backwards: it predicts the text before, not after, a prompt; "
                 "generate with a run that was trained without objective.backwards"
             )
         return Writer(model=require(self.model, PredictsNext), tokenizer=self.text_tokenizer, frame=self.frame)

@@ -136,7 +136,7 @@ def test_what_was_left_beside_a_run_is_made_up_for(place: Path, reviews: TaskDat
     trial, run = trial_of(place), tmp_path / "run"
     assert finetune_trial(trial, reviews, run, execution=Execution(interrupted=After(9))) is None
     assert (run / "model.safetensors").is_file()
-    with pytest.raises(ValueError, match="holds a run already"):
+    with pytest.raises(ValueError, match="already contains a run"):
         finetune_trial(trial, reviews, run)
     weights = (run / "model.safetensors").read_bytes()
     done = finetune_trial(trial, reviews, run, execution=Execution(resume=True))

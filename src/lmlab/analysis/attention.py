@@ -201,7 +201,7 @@ def read_attention(
     own = self_attention_names(network) if learns_by_gradient(network) else []
     if not cross and not own:
         raise ValueError(
-            f"{name_of(network)} has no attention; look at its cells (lmlab inspect cells), or take a Transformer"
+            f"{name_of(network)} has no attention; look at its cells (lmlab inspect cells), or use a Transformer"
         )
     if isinstance(network, EncoderDecoder):
         return _read_pair(model, network, text, target=target, own=own, cross=cross, masked=masked)

@@ -92,7 +92,7 @@ class Blanks(PreTraining):
     def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Rows of the window; with `short`, batches of as many tokens in shorter rows come first."""
         if streams:
-            raise ValueError("a masked language model carries no state from row to row; set train.order=shuffled")
+            raise ValueError("a masked language model has no state from row to row; set train.order=shuffled")
         rows = self._rows(data, batch=batch, window=window, seed=seed)
         short = self.config.short
         if short is None:

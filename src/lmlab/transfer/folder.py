@@ -112,7 +112,9 @@ def study_trials(
     if (folder / SCORES).is_file() and not (execution.overwrite or execution.resume):
         if is_finished(kind, planned, data, folder):
             return Finetuned(folder, read_study(folder), data.is_pair, trained=False)
-        raise ValueError(f"{folder} holds a study already; continue it with --resume, or replace it with --overwrite")
+        raise ValueError(
+            f"{folder} already contains a study; continue it with --resume, or replace it with --overwrite"
+        )
     if execution.overwrite and folder.exists():
         clear_study(folder)
     study = run_study(

@@ -66,7 +66,7 @@ class MaskedTokens(TextTrack):
         Column("detected", "detection_accuracy", "{:.1%}"),
     )
     one_tokenizer = (
-        "the smaller the tokens, the more of a word is still visible beside the masked one, so a "
+        "the smaller the tokens, the more of a word is still visible around the masked one, so a "
         "pseudo-log-likelihood depends more on the tokenizer than on the model; give all masked models the same one"
     )
     on_part = True

@@ -60,9 +60,7 @@ class NextToken(TextTrack):
     def conclusion(self, entry: Entry) -> str:
         """Bits per byte are the length of a code for the text, unless the tokenizer has lost part of it."""
         if entry.lossy:
-            return (
-                "Its tokenizer is lossy: part of the text is lost, so the score is too good and is no compression rate."
-            )
+            return "Its tokenizer is lossy: part of the text is lost, so the score is too good, not a compression rate."
         return f"With an arithmetic coder it would compress the text to {(entry.score or 0.0) / 8:.0%} of its size."
 
     def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
