@@ -44,7 +44,8 @@ def write_corpora(folder: Path) -> dict[str, str]:
             path = folder / f"{name}.txt"
             path.write_text(content + "\n", encoding="utf-8")
             files[name] = str(path)
-    return {**files, "captions": str(write_pictures(folder))}
+    captions = write_pictures(folder)
+    return {**files, "captions": str(captions), "commands": str(write_commands(captions))}
 
 
 def write_pictures(folder: Path) -> Path:
@@ -57,5 +58,17 @@ def write_pictures(folder: Path) -> Path:
         (folder / f"{number}.ppm").write_bytes(b"P6 8 8 255\n" + pixels)
         rows.append(f"{number}.ppm\t{WHO[who][0]} {DOES[next(draw) % len(DOES)][0]} {WHAT[what][0]}")
     table = folder / "captions.tsv"
+    table.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return table
+
+
+def write_commands(captions: Path) -> Path:
+    """A table of the same pictures with commands and actions: the colour of the half that the command names."""
+    rows = ["picture\tcommand\taction"]
+    for number, line in enumerate(captions.read_text(encoding="utf-8").splitlines()[1:]):
+        picture, caption = line.split("\t")
+        half = number % 2
+        rows.append(f"{picture}\t{('first', 'second')[half]} half\t{caption.split()[1 if half else -1]}")
+    table = captions.with_name("commands.tsv")
     table.write_text("\n".join(rows) + "\n", encoding="utf-8")
     return table
