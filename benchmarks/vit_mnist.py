@@ -30,8 +30,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lmlab import load
 from lmlab.data.corpora.images import ImagesConfig, Pictures, open_pictures
+from lmlab.data.loaders.augmentation import Augmentation, augment
 from lmlab.metrics.statistics import wilson
-from lmlab.tasks.augmentation import Augmentation, augment
 from lmlab.training.devices import keep_buffers
 from lmlab.transfer.evaluation import evaluate_file
 from study import complete, need

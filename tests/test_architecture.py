@@ -24,6 +24,7 @@ ORDER = (
     {"costs", "analysis", "interop", "runs.first_commands"},
     {"training"},
     {"tasks", "costs.benchmark", "runs.recipe", "runs.card", "runs.averaging"},
+    {"roles"},
     {"language_model", "runs.jobs"},
     {"prompting", "serve", "runs.finetuning", "runs.counting", "runs.held_out"},
     {"runs.run"},

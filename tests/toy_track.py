@@ -8,8 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
-from lmlab.comparison.records import Entry, Record
+from lmlab.comparison.records import Record
 from lmlab.comparison.tracks.track import Captions, Column, Curve, Score, Separation, Track, Units, Words
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.classification import Accuracy
@@ -46,7 +47,7 @@ class NamingColours(Track):
     def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
         return {"named": list(COLOURS), "lossy": False, "passage": []}
 
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> Entry:
+    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
         return {"tried": len(records)}
 
     def predicted(self, record: Record) -> Sequence[str]:
@@ -60,13 +61,13 @@ class NamingColours(Track):
         return Units("pictures", len(COLOURS))
 
     def conclusion(self, entry: Entry) -> str:
-        return f"It names {entry['accuracy']:.0%} of the colours."
+        return f"It names {entry.score:.0%} of the colours."
 
     def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
-        return Markup("<p>{}</p>").format(entry["sample"])
+        return Markup("<p>{}</p>").format(entry.sample)
 
     def cells(self, entry: Entry) -> dict[str, Cell]:
-        return {"tried": Cell(str(entry["tried"]))}
+        return {"tried": Cell(str(entry.measured["tried"]))}
 
 
 def named(right: int) -> list[str]:

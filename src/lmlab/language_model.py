@@ -4,57 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
 
-from lmlab.analysis.alignment import Aligner, Alignment
-from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
-from lmlab.analysis.matching import Matcher, picture_source
-from lmlab.analysis.methods import Analyses
-from lmlab.decoding.actor import Actor
-from lmlab.decoding.captioner import PictureCaptioner
-from lmlab.decoding.chat_writer import ChatWriter
+from lmlab.analysis.alignment import Alignment
+from lmlab.analysis.embedding import Pool, Reading, TokenVectors, Vectors
+from lmlab.analysis.matching import picture_source
 from lmlab.decoding.checks import check_text, check_texts, check_whole_number
-from lmlab.decoding.command_follower import CommandFollower
-from lmlab.decoding.composer import Composer
-from lmlab.decoding.filler import BEAMS, Filled, MaskFiller, Order, filler_of
+from lmlab.decoding.filler import BEAMS, Filled, Order
 from lmlab.decoding.mixture import Mixture
-from lmlab.decoding.painter import Painter
 from lmlab.decoding.sampling import Sampling, SamplingOptions
-from lmlab.decoding.scorer import Score, Scorer, pseudo_scorer_of, scorer_of
+from lmlab.decoding.scorer import Score
 from lmlab.decoding.search_tree import SearchTree
-from lmlab.decoding.transcriber import Transcriber
-from lmlab.decoding.translator import Searching, Translation, Translator
-from lmlab.decoding.writer import Writer
+from lmlab.decoding.translator import Searching, Translation
 from lmlab.messages import suggest_keywords
-from lmlab.models import frame_of, name_of
 from lmlab.models.abilities import (
-    Captions,
-    ChoosesActions,
-    FollowsCommands,
-    MatchesPictures,
-    PredictsBothWays,
     PredictsNext,
-    Transcribes,
-    WritesTarget,
     ability,
     learns_by_gradient,
     require,
 )
 from lmlab.progress import ReportProgress
+from lmlab.roles import Roles
 from lmlab.tokenizers.boundary import with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate, Messages
-from lmlab.tokenizers.episodes import EpisodeProcessor
-from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
-from lmlab.tokenizers.notes import MusicTokenizer
-from lmlab.tokenizers.pictures import PictureProcessor
-from lmlab.tokenizers.pixels import Pixels
 from lmlab.tokenizers.processors import load_processor
-from lmlab.tokenizers.sounds import SoundProcessor
 
 if TYPE_CHECKING:
     from lmlab.analysis.matching import ZeroShot
@@ -122,7 +99,7 @@ def load_ensemble(paths: Sequence[str | Path], *, device: str | torch.device = "
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageModel(Analyses):
+class LanguageModel(Roles):
     """A model and the tokenizer it was trained with, if it reads text.
 
     Its methods use it (`generate`, `score`, `fill`, `embed`, `translate`, `classify` …) and analyse it (`attention`,
@@ -133,27 +110,13 @@ class LanguageModel(Analyses):
     >>> lm.generate("Once upon a time", tokens=20)
     """
 
-    model: Any
-    tokenizer: Tokenizer | None
-    path: Path | None = None
-    source_tokenizer: Tokenizer | None = None
-    """The tokenizer of the source, of a translator with two vocabularies."""
-    own_frame: Frame | None = None
-    """The special tokens around its texts, if the run defines them; else those of the model's kind."""
-    own_predictor: Predictor | None = None
-    """The model with the head of its task, of a fine-tuned run."""
-    chat_template: ChatTemplate | None = None
-    """How the messages of a conversation become one text, of a chat model."""
-    processor: Processor | None = None
-    """What turns data that are not text into the model's inputs: pictures, sound, music."""
-
     def __repr__(self) -> str:
         tokens = [f"{self.model.vocabulary:,} tokens"] if hasattr(self.model, "vocabulary") else []
         return f"LanguageModel({', '.join([type(self.model).__name__, *tokens, str(self.path or 'not saved')])})"
 
     def _repr_html_(self) -> str:
         """A card for notebooks: run, parameters, tokenizer and abilities."""
-        from lmlab.models.abilities import ABILITIES, ability
+        from lmlab.models.abilities import ABILITIES
         from lmlab.pages.views import show_card
 
         facts: dict[str, Any] = {"run": self.path or "not saved"}
@@ -164,178 +127,6 @@ class LanguageModel(Analyses):
         able = [each.name for each in ABILITIES.values() if ability(self.model, each.kind) is not None]
         return show_card(type(self.model).__name__, {**facts, "predicts or gives": ", ".join(able)})
 
-    @cached_property
-    def kind(self) -> str:
-        """The name of its system: of a run, the one that it was trained as (mbert has the class of bert)."""
-        from lmlab.runs.storage import read_json
-
-        config = None if self.path is None else self.path / "config.json"
-        return name_of(self.model) if config is None or not config.is_file() else str(read_json(config)["kind"])
-
-    @property
-    def text_tokenizer(self) -> Tokenizer:
-        """The tokenizer; a ValueError where the model reads no text."""
-        if self.tokenizer is None:
-            raise ValueError(
-                f"{name_of(self.model)} has no tokenizer, so it cannot be given text: use `model` itself, or "
-                "load a run that was trained on text"
-            )
-        return self.tokenizer
-
-    # Roles
-
-    @cached_property
-    def frame(self) -> Frame:
-        """The special tokens around a text when the model reads it."""
-        if self.own_frame is not None:
-            return self.own_frame
-        return frame_of(self.model, self.text_tokenizer, self.source_tokenizer)
-
-    @property
-    def predictor(self) -> Predictor:
-        """Predicts classes, tags, scores or answers; of a fine-tuned run."""
-        if self.own_predictor is None:
-            raise ValueError(
-                f"{self.path or self} has not learnt a task; fine-tune it: "
-                f"lmlab finetune {self.path or 'RUN'} DATA -o NEW"
-            )
-        return self.own_predictor
-
-    @property
-    def writer(self) -> Writer:
-        """Continues texts; of a model in both directions, from left to right."""
-        both = ability(self.model, PredictsBothWays)
-        if both is not None:
-            tokenizer, (forward, _) = self.text_tokenizer, both.directions()
-            return Writer(model=forward, tokenizer=tokenizer, frame=make_frame(NEXT_TOKEN, tokenizer))
-        if "tokens" in self.frame.backwards:
-            raise ValueError(
-                f"{self.path or self} reads backwards: it predicts what stands before a text, not what follows it; "
-                "generate with a run that was trained without objective.backwards"
-            )
-        return Writer(model=require(self.model, PredictsNext), tokenizer=self.text_tokenizer, frame=self.frame)
-
-    @property
-    def composer(self) -> Composer:
-        """Continues music; a ValueError if the run has not learnt music."""
-        if not isinstance(self.processor, MusicTokenizer):
-            raise ValueError(
-                f"{self.path or self} has not learnt music; train one: lmlab train gpt2 builtin:tunes -o RUN"
-            )
-        return Composer(model=require(self.model, PredictsNext), tokenizer=self.processor)
-
-    @property
-    def painter(self) -> Painter:
-        """Draws pictures pixel by pixel; a ValueError if the run has not learnt to."""
-        if not isinstance(self.processor, Pixels):
-            raise ValueError(
-                f"{self.path or self} has not learnt the pixels of pictures; train one: "
-                "lmlab train gpt2 PICTURES --tokenizer pixels:16 -o RUN"
-            )
-        return Painter(model=require(self.model, PredictsNext), tokenizer=self.processor)
-
-    @cached_property
-    def chat_writer(self) -> ChatWriter:
-        """Answers messages; a ValueError if the model has no chat template."""
-        if self.chat_template is None:
-            raise ValueError(
-                f"{self.path or self} has no chat template, so it continues texts but answers no messages: use "
-                "generate without chat. Chat models that are imported from Hugging Face bring a template"
-            )
-        return ChatWriter(plain=self.writer, template=self.chat_template)
-
-    @property
-    def scorer(self) -> Scorer:
-        """Gives texts a probability, or a pseudo-log-likelihood."""
-        return scorer_of(self.model, self.text_tokenizer, self.frame)
-
-    @property
-    def pseudo_scorer(self) -> Scorer:
-        """Predicts each token from all others, even if the model gives whole texts a probability."""
-        return pseudo_scorer_of(self.model, self.text_tokenizer, self.frame)
-
-    @property
-    def filler(self) -> MaskFiller:
-        """Fills masked tokens."""
-        return filler_of(self.model, self.text_tokenizer, self.frame)
-
-    @property
-    def translator(self) -> Translator:
-        """Generates a target from a source."""
-        if ability(self.model, Transcribes) is not None:
-            raise ValueError(f"{name_of(self.model)} reads recordings, not text: lmlab transcribe RUN FILE.wav")
-        if ability(self.model, Captions) is not None:
-            raise ValueError(f"{name_of(self.model)} reads pictures, not text: lmlab caption RUN PICTURE")
-        return Translator(
-            model=require(self.model, WritesTarget),
-            tokenizer=self.text_tokenizer,
-            source_tokenizer=self.source_tokenizer,
-            frame=self.frame,
-        )
-
-    @property
-    def transcriber(self) -> Transcriber:
-        """Writes the text of recordings."""
-        model = require(self.model, Transcribes)
-        if not isinstance(self.processor, SoundProcessor):
-            raise ValueError(f"{self.path or self} has no processor.json of sounds, so it cannot read recordings")
-        return Transcriber(
-            model=model,
-            tokenizer=self.text_tokenizer,
-            frame=self.frame,
-            processor=self.processor,
-            never=getattr(self.model.config, "suppress", ()),
-            never_first=getattr(self.model.config, "suppress_first", ()),
-        )
-
-    @property
-    def actor(self) -> Actor:
-        """Acts in environments."""
-        model = require(self.model, ChoosesActions)
-        if not isinstance(self.processor, EpisodeProcessor):
-            raise ValueError(f"{self.path or self} has no processor.json of episodes, so it cannot act")
-        return Actor(model=model, processor=self.processor)
-
-    @property
-    def matcher(self) -> Matcher:
-        """Gives pictures and texts vectors in one space: search and zero-shot labels."""
-        model = require(self.model, MatchesPictures)
-        if not isinstance(self.processor, PictureProcessor):
-            raise ValueError(f"{self.path or self} has no processor.json of pictures, so it cannot read them")
-        return Matcher(
-            model=model,
-            tokenizer=self.text_tokenizer,
-            frame=self.frame,
-            processor=self.processor,
-            window=int(self.model.window),
-        )
-
-    @property
-    def captioner(self) -> PictureCaptioner:
-        """Writes captions of pictures."""
-        model = require(self.model, Captions)
-        if not isinstance(self.processor, PictureProcessor):
-            raise ValueError(f"{self.path or self} has no processor.json of pictures, so it cannot read pictures")
-        return PictureCaptioner(model=model, tokenizer=self.text_tokenizer, frame=self.frame, processor=self.processor)
-
-    @property
-    def command_follower(self) -> CommandFollower:
-        """Writes the actions that commands call for in pictures."""
-        model = require(self.model, FollowsCommands)
-        if not isinstance(self.processor, PictureProcessor):
-            raise ValueError(f"{self.path or self} has no processor.json of pictures, so it cannot read pictures")
-        return CommandFollower(model=model, tokenizer=self.text_tokenizer, frame=self.frame, processor=self.processor)
-
-    @property
-    def aligner(self) -> Aligner:
-        """Aligns source and target tokens by attention."""
-        return Aligner(self.translator)
-
-    @property
-    def embedder(self) -> Embedder:
-        """Gives vectors of texts and tokens; `dataclasses.replace` changes its options."""
-        return Embedder(model=self.model, tokenizer=self.source_tokenizer or self.text_tokenizer, frame=self.frame)
-
     def with_boundary(self) -> LanguageModel:
         """The same model, which reads the boundary token before every text."""
         return replace(self, own_frame=with_boundary(self.frame))
@@ -343,8 +134,6 @@ class LanguageModel(Analyses):
     def without_boundary(self) -> LanguageModel:
         """The same model, which reads nothing before a text, unless the text is empty."""
         return replace(self, own_frame=without_boundary(self.frame))
-
-    # Methods
 
     @suggest_keywords
     def classify(self, text: str | Sequence[str], second: str | Sequence[str] | None = None) -> Any:
@@ -564,7 +353,7 @@ class LanguageModel(Analyses):
             if self.frame != other.frame:
                 raise ValueError(
                     f"{other.path or other} cannot be mixed with {self.path or self}: they read a text in other frames "
-                    f"(one backwards, or with other special tokens around it); mix models that read alike"
+                    f"(one backwards, or with other special tokens around it); mix models with the same frame"
                 )
         return LanguageModel(model=Mixture(parts, weights=weights), tokenizer=self.tokenizer, own_frame=self.frame)
 

@@ -111,7 +111,7 @@ def test_a_tagger_is_refused_in_one_line() -> None:
     task = toy_task("tagging", load_class("bert"), tokenizer=tokenizer)
     predictor = Predictor(task=task, model=model, heads=toy_heads(task, model))
     lm = LanguageModel(model=model, tokenizer=tokenizer, own_predictor=predictor)
-    with pytest.raises(ValueError, match=r"this run does tagging.*take a classifier, or the run"):
+    with pytest.raises(ValueError, match=r"this run does tagging.*use a classifier, or the run"):
         attribute(lm, "Ada wrote it", prediction="O")
 
 
@@ -137,7 +137,7 @@ def test_what_has_no_gradients_is_told() -> None:
     lm = random_model(
         "bert", train("words", [TEXT]).with_specials(["cls", "sep", "mask", "pad"]), width=8, heads=2, layers=1
     )
-    with pytest.raises(ValueError, match="2 blanks"):
+    with pytest.raises(ValueError, match="2 masks"):
         attribute(lm, "the [MASK] sat [MASK]")
 
 
@@ -146,7 +146,7 @@ def test_what_is_no_network_is_called_by_its_name_in_the_lineage() -> None:
     ngram: Any = load_class("ngram")
     counts = ngram(ngram.Config(vocabulary=tokenizer.vocabulary))
     lm = LanguageModel(model=counts, tokenizer=tokenizer)
-    with pytest.raises(ValueError, match=r"^ngram has no gradients: take a neural model$"):
+    with pytest.raises(ValueError, match=r"^ngram has no gradients: use a neural model$"):
         attribute(lm, "the cat")
     with pytest.raises(ValueError, match=r"^ngram has no table of token vectors"):
         find_neighbours(lm, "cat")

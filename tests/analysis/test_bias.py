@@ -82,7 +82,7 @@ def test_templates_are_checked(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"needs \{group\} and one of: thing"):
         read_templates(file)
     file.write_text("groups = [")
-    with pytest.raises(ValueError, match="is no TOML file"):
+    with pytest.raises(ValueError, match="is not a TOML file"):
         read_templates(file)
 
 

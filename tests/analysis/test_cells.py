@@ -162,7 +162,7 @@ def test_properties_by_hand() -> None:
     text = "if a:\n  while b > c: d"
     assert marked(find_property("if")(text), text) == "if a..  while b > c..."
     assert marked(matches(r"[0-9]+")("a12b3"), "a12b3") == ".12.3"
-    with pytest.raises(ValueError, match="is no regular expression"):
+    with pytest.raises(ValueError, match="is not a regular expression"):
         matches("(")
     with pytest.raises(ValueError, match="unknown property 'quote'; did you mean 'quotes'"):
         find_property("quote")

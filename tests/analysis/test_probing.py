@@ -53,7 +53,7 @@ def test_labels_of_a_tree_by_hand(tree: Path) -> None:
     }
     assert [q.positions for q in ask(sentences, "relation")[0].questions] == [(0, 1), (1, 2)]
     tree.write_text(TREE.replace("\t2\tdet", "\t9\tdet"))
-    with pytest.raises(ValueError, match="line 2: a head is no word of its sentence"):
+    with pytest.raises(ValueError, match="line 2: a head is not a word of its sentence"):
         read_treebank(tree)
 
 
@@ -165,7 +165,7 @@ def test_the_twin_reads_letters_too() -> None:
 def test_classes_that_were_never_learnt_cannot_judge() -> None:
     lm = random_model("lstm", train("words", [TEXT]), width=8, hidden=8, layers=1)
     asked = ask_sentences(["the cat sat", "a dog ran"], ["a", "b"])
-    with pytest.raises(ValueError, match=r"none of the 2 answers to judge by is of the classes .*\(a, b\)"):
+    with pytest.raises(ValueError, match=r"none of the 2 test labels is among the training classes .*\(a, b\)"):
         probe(lm, asked, ask_sentences(["the cat sat", "a dog ran"], ["c", "d"]), twin=False)
 
 

@@ -56,7 +56,7 @@ def test_errors_are_one_line(
     bad.write_bytes(b"MThd")
     for words, message in (
         (("--picture", tmp_path / "a.gif"), "ends with .svg or .png"),
-        (("--prime", bad), "no MIDI file"),
+        (("--prime", bad), "not a MIDI file"),
         (("--prime", tmp_path / "none.mid"), "none.mid"),
     ):
         assert lmlab(monkeypatch, "compose", tunes, "-o", tmp_path / "out.mid", *words) != 0

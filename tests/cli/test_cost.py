@@ -188,7 +188,7 @@ def test_the_decoder_may_be_deep_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         (["gpt2", "--set", "train.budget=3min"], "give --budget"),
         (["gpt3", "--set", "train.country=SE"], "give --country"),
         (["gpt2", "--set", "train.precision=bf16"], "it does with --hardware this"),
-        (["gpt2", "--set", "train.momentum=0.9"], "train.optimizer=sgd alone"),
+        (["gpt2", "--set", "train.momentum=0.9"], "only for train.optimizer=sgd"),
         (["gpt2", "--set", "train.batchh=3"], "did you mean 'batch'"),
         (["gpt2", "--vocabulary", "300", "--set", "model.vocabulary=400"], "are the same setting"),
         (["gpt3", "--hardware", "this"], "no file"),

@@ -13,7 +13,8 @@ from lmlab.language_model import load
 from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import write_manifest
 from lmlab.transfer.evaluation import evaluate_file, read_as_trained
-from lmlab.transfer.finetune import Finetuned, finetune
+from lmlab.transfer.finetune import finetune
+from lmlab.transfer.folder import Finetuned
 from lmlab.transfer.task_data import open_data
 from toy_tasks import WORDS, write_reviews, write_squad, write_tagged, write_toy_run
 
@@ -173,11 +174,11 @@ def test_a_file_for_another_task_is_said(bert: Path, tmp_path: Path, run_command
     assert "as numbers" in json.loads(said.out)["notes"][0]
     said = run_command("evaluate", str(classes.path), str(zero_one))
     assert said.code == 2
-    assert "zero_one.tsv holds the classes 0, 1, and this run tells apart neg, pos" in said.err
+    assert "zero_one.tsv holds the classes 0, 1, and this run distinguishes neg, pos" in said.err
     said = run_command("evaluate", str(classes.path), str(grades), "--columns", "text=words,label=grade")
     assert said.code == 2
     assert "test.tsv holds the numbers 0, 0.70, 1.40" in said.err.replace("0.00", "0")
-    assert "and this run tells apart neg, pos" in said.err
+    assert "and this run distinguishes neg, pos" in said.err
     said = run_command("evaluate", str(graded.path), str(named))
     assert said.code == 2
     assert "this run gives texts a score, and" in said.err

@@ -15,7 +15,8 @@ from markupsafe import escape
 import lmlab
 from lmlab.language_model import load
 from lmlab.runs.storage import read_json, read_tensors
-from lmlab.transfer.finetune import Finetuned, finetune
+from lmlab.transfer.finetune import finetune
+from lmlab.transfer.folder import Finetuned
 from lmlab.transfer.study_plans import DECK_LAYERS, plan_layers
 from lmlab.transfer.trials import Trial
 from standins import write_run

@@ -86,7 +86,7 @@ def test_what_is_beside_a_run_and_is_the_users(place: Path, run_command: Callabl
     assert said.code == 0, said.err
     assert [path.relative_to(beside) for path in beside.rglob("*") if path.is_file()] == [Path("own/thesis.txt")]
     said = run_command(*command[:3], "--examples", "4", "-o", "stars", *QUICK)
-    assert "holds a run, and a study needs a folder of its own" in said.err
+    assert "contains a run, and a study needs its own folder" in said.err
 
 
 def test_killed_at_the_very_start(place: Path, run_command: Callable[..., Any]) -> None:

@@ -63,7 +63,7 @@ def test_surprisal(run_command, runs: Path, tmp_path: Path) -> None:
     said = run_command("inspect", "surprisal", gpt2, "lines.txt", "-o", "words.csv")
     assert said.code == 0, said.err
     lines = (tmp_path / "words.csv").read_text().splitlines()
-    assert lines[0] == "text,place,word,letters,start,end,tokens,bits"
+    assert lines[0] == "text,position,word,letters,start,end,tokens,bits"
     assert [line.split(",")[2] for line in lines[1:]] == ["the", "cat", "a", "dog", "ran"]
     said = run_command("inspect", "surprisal", gpt2, "--versus", lstm, "--text", "the cat sat", "-o", "both.html")
     assert said.code == 0, said.err
@@ -117,7 +117,7 @@ def test_senses(run_command, runs: Path, tmp_path: Path) -> None:
     said = run_command("inspect", "senses", str(runs / "gpt2"), "text.txt", "--word", "cat", "-o", "cat.html")
     assert said.code == 0, said.err
     assert "occurrences of “cat”" in said.out
-    assert "say whose occurrences" in run_command("inspect", "senses", str(runs / "gpt2"), "text.txt").err
+    assert "give the word to show" in run_command("inspect", "senses", str(runs / "gpt2"), "text.txt").err
 
 
 def test_bias(run_command, runs: Path, tmp_path: Path) -> None:

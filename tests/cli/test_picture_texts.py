@@ -86,7 +86,7 @@ def test_find_writes_a_page(home: Path, run_command: Any) -> None:
         (("predict", "clip", "classes", "--template", "{}"), "--template belongs to zero-shot labels"),
         (("predict", "clip", "classes", "--labels", "red"), "at least two"),
         (("predict", "clip", "--labels", "red,blue"), "nothing to predict"),
-        (("evaluate", "clip", "lines.txt"), "holds no pictures"),
+        (("evaluate", "clip", "lines.txt"), "contains no pictures"),
         (("evaluate", "clip", "flat"), "neither captions nor several classes"),
         (("find", "clip", " ", "classes"), "the query is empty"),
         (("find", "clip", "red", "nowhere"), "nowhere does not exist"),

@@ -85,9 +85,9 @@ def test_what_cannot_be_checked_is_told(compared: Path, book: Path, tmp_path: Pa
         (path / name).unlink()
     done = add([path], compared)
     (entry,) = [entry for entry in done.board["entries"] if "added" in entry]
-    assert "nobody can tell" in entry["added"]
+    assert "it is unknown" in entry["added"]
     assert entry["training"] == {}
-    assert "nobody can tell" in done.report.read_text()
+    assert "it is unknown" in done.report.read_text()
 
 
 def test_adding_needs_a_comparison_and_a_run(compared: Path, tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def test_a_translator_is_refused_with_the_command_for_it(name: str) -> None:
     refused = "writes a target text.*lmlab evaluate RUN --source"
     if "transcripts" in LINEAGE[name].does:
         refused = "writes the text of a recording.*lmlab evaluate RUN clips.tsv"
+    elif "captions" in LINEAGE[name].does:
+        refused = "writes the caption of a picture.*lmlab evaluate RUN captions.tsv"
     with pytest.raises(ValueError, match=f"(?s){name} {refused}"):
         choose_systems(f"gpt2,{name}")
 

@@ -12,14 +12,17 @@ import random
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from comparison_texts import small
 from lmlab.cli.leaderboard import show
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.folder import Published, run_comparison
 from lmlab.comparison.leaderboard import conclusion, describe_groups, headline, read_rankings
 from lmlab.comparison.notes import overspent, shared_cpu, unspent, write_caveats
@@ -181,8 +184,8 @@ def test_where_a_curve_is_heading() -> None:
     assert last_doubling(curve[:2], metric="valid_bits_per_byte") is None
 
 
-def entry(name: str, score: float, **more: object) -> dict[str, object]:
-    return {"name": name, "bits_per_byte": score, "pseudo_bits_per_byte": score, "status": "ok", **more}
+def entry(name: str, score: float, **more: Any) -> Entry:
+    return Entry(name=name, score=score, **more)
 
 
 def ranked(significant: Sequence[str], *, predicts: str = "next token", scores: str = "abc", **more: object) -> Ranking:
@@ -265,11 +268,11 @@ def test_whether_differences_were_tested_depends_on_the_number_of_units() -> Non
 
 
 def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
-    masked = ranked(["ab", "ac", "bc"], predicts="masks", masked_accuracy=0.314)
+    masked = ranked(["ab", "ac", "bc"], predicts="masks", measured={"masked_accuracy": 0.314})
     assert headline(masked) == "a predicts masked tokens best: 2.000 bits per byte of pseudo-log-likelihood."
     assert "31% of the masked tokens correctly" in conclusion(masked)
     assert "would compress" not in conclusion(masked)
-    tied = ranked(["ac", "bc"], predicts="masks", masked_accuracy=0.1)
+    tied = ranked(["ac", "bc"], predicts="masks", measured={"masked_accuracy": 0.1})
     assert headline(tied) == (
         "a has the best score in predicting masked tokens, not significantly better than b: 2.000 bits per byte of "
         "pseudo-log-likelihood."
@@ -350,9 +353,9 @@ def test_a_guess_goes_on_as_the_last_two_doublings_did() -> None:
 
 
 def test_a_shared_cpu_is_noticed() -> None:
-    def entry(name: str, cores: float, **more: float) -> dict[str, object]:
+    def entry(name: str, cores: float, **more: float) -> Entry:
         training = {"cpu_seconds": 10 * cores, "wall_seconds": 10.0, **more}
-        return {"name": name, "kind": "gpt2", "training": training}
+        return Entry(name=name, kind="gpt2", training=training)
 
     assert shared_cpu([entry("a", 1.9), entry("b", 1.81)], cores=2) == []
     (warning,) = shared_cpu([entry("a", 1.9), entry("b", 1.79)], cores=2)
@@ -360,7 +363,7 @@ def test_a_shared_cpu_is_noticed() -> None:
     (warning,) = shared_cpu([entry(name, 0.1 * number) for number, name in enumerate("abcdef", start=1)], cores=1)
     assert "a 0.10, b 0.20, c 0.30, d 0.40 and 2 more" in warning
     assert shared_cpu([entry("a", 0.2, gpu_seconds=10.0)], cores=8) == [], "a GPU does the work"
-    assert shared_cpu([{**entry("a", 0.2), "added": "trained elsewhere"}], cores=2) == []
+    assert shared_cpu([replace(entry("a", 0.2), added="trained elsewhere")], cores=2) == []
 
 
 def test_the_warning_of_a_shared_cpu_stands_beside_the_ranking(done: Published) -> None:
@@ -377,15 +380,13 @@ def test_the_warning_of_a_shared_cpu_stands_beside_the_ranking(done: Published) 
 
 
 def test_who_took_more_than_the_budget_is_named() -> None:
-    spent = [
-        {"name": name, "kind": "gpt2", "training": {"tokens": tokens}} for name, tokens in (("a", 101), ("b", 110))
-    ]
+    spent = [Entry(name=name, kind="gpt2", training={"tokens": tokens}) for name, tokens in (("a", 101), ("b", 110))]
     (note,) = overspent(spent, "100tokens")
     assert "b took 110 tokens, 10% over the budget" in note
 
 
 def test_who_took_much_less_than_the_budget_is_named() -> None:
-    spent = [{"name": name, "training": {"tokens": n, "flops": 9.0}} for name, n in (("a", 60), ("b", 97))]
+    spent = [Entry(name=name, training={"tokens": n, "flops": 9.0}) for name, n in (("a", 60), ("b", 97))]
     (note,) = unspent(spent, "100tokens")
     assert "Used of it: a 60%." in note
     assert unspent(spent[1:], "100tokens") == []

@@ -60,9 +60,9 @@ def test_a_toy_track_ranks_two_runs(done: Published) -> None:
     good, poor = record("vermeer", named(35)), record("monet", named(10))
     found = results(done.board["conditions"], poor, good)
     ranking = rank(TRACK, {"vermeer": [good], "monet": [poor]}, found)
-    assert [(entry["name"], entry["accuracy"]) for entry in ranking.ranked] == [("vermeer", 0.875), ("monet", 0.25)]
-    assert ranking.ranked[0]["tried"] == 1
-    assert ranking.ranked[0]["predicts"] == "colours"
+    assert [(entry.name, entry.score) for entry in ranking.ranked] == [("vermeer", 0.875), ("monet", 0.25)]
+    assert ranking.ranked[0].measured["tried"] == 1
+    assert ranking.ranked[0].predicts == "colours"
     (difference,) = ranking.differences
     assert (difference.better, difference.worse) == ("vermeer", "monet")
     assert difference.value == pytest.approx(0.625)
@@ -82,7 +82,7 @@ def test_a_toy_track_is_written_read_and_shown(done: Published) -> None:
     (ranking,) = read_rankings(board)
     assert ranking.track is TRACK
     assert headline(ranking) == "vermeer names colours: 1.000 accuracy.", "alone, it is not called the best"
-    assert {entry["name"] for entry in read_entries(board)} == {"vermeer", "monet"}
+    assert {entry.name for entry in read_entries(board)} == {"vermeer", "monet"}
     page = make_report(board, {("colours", "vermeer"): [("blue", 1.0)]})
     for words in ("Leaderboard of painters", "accuracy: higher is better", "naming colours", "no light", "<p>blue</p>"):
         assert words in page
@@ -99,9 +99,9 @@ def test_higher_is_better_in_tables_charts_and_notes(done: Published) -> None:
     worse["training"] = {**worse["training"], "joules": 0.5}
     board = make_board(results(done.board["conditions"], worse, better))
     (ranking,) = read_rankings(board)
-    assert [entry["name"] for entry in ranking.ranked] == ["vermeer", "monet"]
+    assert [entry.name for entry in ranking.ranked] == ["vermeer", "monet"]
     assert [entry["letters"] for entry in board["colours"]] == ["a", "b"]
-    assert [entry["last_doubling"] for entry in ranking.ranked] == pytest.approx([0.1, -0.1])
+    assert [entry.last_doubling for entry in ranking.ranked] == pytest.approx([0.1, -0.1])
     assert any("score was still rising: vermeer by 0.10 accuracy (partly" in note for note in board["notes"])
     (chart,) = (each for each in curve_charts(ranking, choose_colours(ranking)) if each.name == "colours-curve-tokens")
     assert [each.extrapolation for each in chart.series] == [pytest.approx((320, 0.7)), pytest.approx((320, 0.4))]

@@ -92,7 +92,7 @@ def test_flat_questions(tmp_path: Path) -> None:
             json.dumps({"question": "q", "context": "c", "answers": {"text": ["c"], "answer_start": ["0"]}}),
             "must be a number",
         ),
-        ('{"data": [{"paragraphs": []}]}', "holds no question"),
+        ('{"data": [{"paragraphs": []}]}', "contains no question"),
         ('{"data": [{"paragraphs": 3}]}', "paragraphs must be a list of objects"),
     ],
 )

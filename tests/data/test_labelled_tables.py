@@ -319,7 +319,7 @@ def test_what_a_spreadsheet_writes_is_read_back(rows: list[list[str]], quoting: 
         ("x.jsonl", '{"text": "a", "label": "b"}\n{"text": \n', r"x.jsonl, line 2: not JSON"),
         ("x.jsonl", '{"text": "a", "label": "b"}\n["x"]\n', r"x.jsonl, line 2: .* is not an object"),
         ("x.json", '[{"text": "a", "label": "b"},\n', r"x.json, line 2: not JSON"),
-        ("x.json", "[]", r"its list holds nothing"),
+        ("x.json", "[]", r"its list has no items"),
         ("x.jsonl", '{"text": "a", "label": ["b", "c"]}\n{"text": "a", "label": ["b"]}', r"line 1: 2 labels"),
         ("x.txt", "__label__a text\nno label\n", r"x.txt, line 2: no labels"),
         ("x.txt", "__label__a text\n__label__a __label__b text\n", r"x.txt, line 2: 2 labels"),
@@ -352,7 +352,7 @@ def test_other_mistakes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="unknown task 'taging'; did you mean 'tagging'"):
         read_labelled(train, task="taging")  # type: ignore[arg-type]
     each = write(tmp_path / "each.tsv", "text\tlabel\n" + "".join(f"text {n}\tlabel {n}\n" for n in range(30)))
-    with pytest.raises(ValueError, match="each of its 30 examples has a class of its own, as 'label 0'"):
+    with pytest.raises(ValueError, match="each of its 30 examples has a different class, as 'label 0'"):
         read_labelled(each)
     with pytest.raises(ValueError, match="a table without questions with answers"):
         read_labelled(train, task="spans")

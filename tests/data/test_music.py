@@ -61,8 +61,8 @@ def test_midi_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "no MIDI file"),
-        (b"RIFF" + bytes(20), "no MIDI file"),
+        (b"", "not a MIDI file"),
+        (b"RIFF" + bytes(20), "not a MIDI file"),
         (midi(NOTE)[:-6], "cut off, or lies about its length"),
         (midi(NOTE)[:18], "cut off at byte 18"),
         (midi(NOTE, named=5), "has 1 of the 5 tracks"),
@@ -111,17 +111,17 @@ def test_changed_midi_is_read_or_refused(noise: bytes, place: int, cut: int) -> 
     [
         ("[[60, 128]]", "pitch 128 is not between 0 and 127"),
         ("[[60, -5]]", "pitch -5"),
-        ("[[60.5]]", "60.5 is no MIDI pitch"),
-        ('[["C"]]', "'C' is no MIDI pitch"),
-        ("[[true]]", "True is no MIDI pitch"),
+        ("[[60.5]]", "60.5 is not a MIDI pitch"),
+        ('[["C"]]', "'C' is not a MIDI pitch"),
+        ("[[true]]", "True is not a MIDI pitch"),
         ("[]", "has no pieces"),
         ("[[[]]]", "has no notes"),
         ('{"train": 3}', "has no pieces"),
         ('{"other": [[[60]]]}', "has a split 'other'"),
-        ("[" * 100_000, "no valid JSON"),
-        ("[[60,", "no valid JSON"),
-        ("[[[60]], 3]", "piece 2 is no list of steps"),
-        ("[[Infinity]]", "is no MIDI pitch"),
+        ("[" * 100_000, "not valid JSON"),
+        ("[[60,", "not valid JSON"),
+        ("[[[60]], 3]", "piece 2 is not a list of steps"),
+        ("[[Infinity]]", "is not a MIDI pitch"),
     ],
 )
 def test_bad_rolls_are_one_line(content: str, message: str) -> None:
@@ -178,7 +178,7 @@ def test_bad_files_are_refused_or_skipped(tmp_path: Path) -> None:
     write_tunes(tmp_path / "midi", 6)
     (tmp_path / "midi" / "bad.mid").write_bytes(b"MThd")
     config = {"text": str(tmp_path / "midi")}
-    with pytest.raises(ValueError, match=r"bad\.mid is no MIDI file.*data\.bad=skip"):
+    with pytest.raises(ValueError, match=r"bad\.mid is not a MIDI file.*data\.bad=skip"):
         prepare(make_config(config), processor="events")
     with pytest.warns(UserWarning, match=r"skipped: .*bad\.mid"):
         corpus = prepare(make_config({**config, "bad": "skip"}), processor="events")

@@ -311,8 +311,8 @@ def test_a_text_that_changes_meanwhile_is_told(
     ("options", "message"),
     [
         ({}, "no pairs were given"),
-        ({"source": "x"}, "source was given without target"),
-        ({"valid_target": "x"}, "valid_target was given without valid_source"),
+        ({"source": "x"}, "--source was given without --target"),
+        ({"valid_target": "x"}, "--valid-target was given without --valid-source"),
         ({"pairs": "x", "target": "y"}, "give one or the other"),
         ({"pairs": "missing.tsv"}, "missing.tsv does not exist"),
         ({"pairs": []}, "no file was given"),

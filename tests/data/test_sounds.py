@@ -75,7 +75,7 @@ def test_flac_by_the_extra() -> None:
         (encode_wav(TONE, 8000)[:36], "no data chunk"),
         (b"RIFF\0\0\0\0WAVEfmt \x04\0\0\0abcd", "format chunk has 4 bytes"),
         (b"RIFF\0\0\0\0WAVEdata\x04\0\0\0abcd", "comes before its format"),
-        (b"hello, this is text", "is no recording|is not a WAV"),
+        (b"hello, this is text", "is not a readable recording|is not a WAV"),
     ],
 )
 def test_bad_files_in_one_line(content: bytes, message: str) -> None:

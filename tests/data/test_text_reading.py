@@ -151,7 +151,7 @@ def test_what_cannot_be_used_is_told(tmp_path: Path, name: str, data: bytes | No
 def test_nothing_given_or_found_is_told(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no text was given"):
         find([], spool=no_pipe)
-    with pytest.raises(ValueError, match="holds no text"):
+    with pytest.raises(ValueError, match="contains no text"):
         find([tmp_path], spool=no_pipe)
     with pytest.raises(ValueError, match="neither a file nor a folder"):
         find([os.devnull], spool=no_pipe)

@@ -34,7 +34,7 @@ def sentences(count: int, *, seed: int) -> list[tuple[str, str]]:
 
 
 def write_corpora(folder: Path) -> dict[str, str]:
-    """Files by name: documents of seven sentences in two languages, the same as pairs of lines, and captions."""
+    """Files by name: documents of seven sentences in two languages, the same as pairs of lines, and pictures."""
     pairs = sentences(560, seed=1)
     files = {}
     for side, language in enumerate(("en", "de")):
@@ -44,31 +44,22 @@ def write_corpora(folder: Path) -> dict[str, str]:
             path = folder / f"{name}.txt"
             path.write_text(content + "\n", encoding="utf-8")
             files[name] = str(path)
-    captions = write_pictures(folder)
-    return {**files, "captions": str(captions), "commands": str(write_commands(captions))}
+    return {**files, **write_pictures(folder)}
 
 
-def write_pictures(folder: Path) -> Path:
-    """A table of 100 pictures of 8 × 8 pixels with captions: who and what decide the colours of two halves."""
-    draw, rows = numbers(2), ["picture\tcaption"]
+def write_pictures(folder: Path) -> dict[str, str]:
+    """Captions of, and questions about, 100 pictures of 8 × 8 pixels: words decide the colours of two halves."""
+    draw, captions, questions = numbers(2), ["picture\tcaption"], ["picture\tquestion\tanswer"]
     for number in range(100):
         who, what = next(draw) % len(WHO), next(draw) % len(WHAT)
         halves = [60 * who, 60 * what]
         pixels = bytes(halves[row // 32] + next(draw) % 40 for row in range(64) for _ in range(3))
         (folder / f"{number}.ppm").write_bytes(b"P6 8 8 255\n" + pixels)
-        rows.append(f"{number}.ppm\t{WHO[who][0]} {DOES[next(draw) % len(DOES)][0]} {WHAT[what][0]}")
-    table = folder / "captions.tsv"
-    table.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return table
-
-
-def write_commands(captions: Path) -> Path:
-    """A table of the same pictures with commands and actions: the colour of the half that the command names."""
-    rows = ["picture\tcommand\taction"]
-    for number, line in enumerate(captions.read_text(encoding="utf-8").splitlines()[1:]):
-        picture, caption = line.split("\t")
-        half = number % 2
-        rows.append(f"{picture}\t{('first', 'second')[half]} half\t{caption.split()[1 if half else -1]}")
-    table = captions.with_name("commands.tsv")
-    table.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return table
+        does = DOES[next(draw) % len(DOES)][0]
+        captions.append(f"{number}.ppm\t{WHO[who][0]} {does} {WHAT[what][0]}")
+        questions.append(f"{number}.ppm\twhat is it that {WHO[who][0]} {does}\t{WHAT[what][0]}")
+    found = {}
+    for name, rows in (("captions", captions), ("questions", questions)):
+        (folder / f"{name}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+        found[name] = str(folder / f"{name}.tsv")
+    return found

@@ -46,6 +46,7 @@ NOT_METRICS = {
     "tokens",
     "frames",
     "pairs",
+    "examples",
     "actions",
     "images",
     "flops",
@@ -100,6 +101,7 @@ PICTURES: dict[str, dict[str, Any]] = {
     "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
     "policy": {"model": {"kind": "policy", "convolutions": [8, 16]}, "data": "world"},
     "captioner": {"model": {"kind": "captioner", "convolutions": [8, 16]}, "data": "captions"},
+    "vqa": {"model": {"kind": "vqa", "convolutions": [8, 16]}, "data": "questions"},
 }
 SPEECH: dict[str, dict[str, Any]] = {
     "whisper": {"model": {"kind": "whisper"}, "data": "speech", "objective": {"masks": 0}},
@@ -134,14 +136,14 @@ def learn(case: dict[str, Any], files: dict[str, str], path: Path, *, steps: int
     data: dict[str, Any] = {"text": files["en"], "documents": "blank"}
     if case.get("data") == "pairs" or kind in TRANSLATORS:
         data = {"source": files["en_lines"], "target": files["de_lines"]}
-    elif case.get("data") == "captions":
+    elif case.get("data") in ("captions", "questions"):
         pytest.importorskip("PIL.Image")
-        data = {"captions": files["captions"]}
+        data = {"captions": files[case["data"]]}
     elif case.get("data") == "speech":
         data = {"speech": "builtin:tones", "mels": 8}
     elif case.get("data") == "world":
         pytest.importorskip("PIL.Image")
-        data = {"captions": files["commands"]}
+        data = {"captions": files["questions"], "columns": {"command": "question", "action": "answer"}}
     elif case.get("data") == "episodes":
         data = {"episodes": "builtin:cart-pole"}
     elif kind in SEVERAL_LANGUAGES:

@@ -175,7 +175,7 @@ def test_what_may_follow_what() -> None:
 def test_bad_schemes_tags_and_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="scheme='BILOU': tags are marked by IOB1, IOB2, IOBES"):
         legal_tags(IOB2, scheme="BILOU")
-    with pytest.raises(ValueError, match="'E-X' is no tag of IOB2"):
+    with pytest.raises(ValueError, match="'E-X' is not a tag of IOB2"):
         legal_tags(IOBES, scheme="IOB2")
     with pytest.raises(ValueError, match="4 tags, but legality of shapes"):
         CRF(4, legal=legal_tags(IOB2, scheme="IOB2"))
@@ -185,7 +185,7 @@ def test_illegal_gold_tags_are_named_and_have_no_probability() -> None:
     legal = legal_tags(IOB2, scheme="IOB2")
     tags, lengths = np.array([[0, 1, 2], [0, 4, 4]]), np.array([3, 2])
     with pytest.raises(
-        ValueError, match=r"^a.txt, line 7: I-Y may not follow O \(word 2 of the sentence\): mend the tags, or learn wi"
+        ValueError, match=r"^a.txt, line 7: I-Y may not follow O \(word 2 of the sentence\): correct the tags, or train"
     ):
         check_legal(tags, lengths, legal=legal, labels=IOB2, where=["a.txt, line 3", "a.txt, line 7"])
     with pytest.raises(ValueError, match=r"^I-X may not follow the beginning \(word 1"):

@@ -13,8 +13,8 @@ from lmlab.layers.attention import attend
 from lmlab.layers.kernels.sorted_attention import attend_sorted
 from lmlab.layers.lsh_attention import (
     attend_chunks,
+    bucket_mask,
     choose_factors,
-    found,
     hash_vectors,
     normalise,
     or_itself,
@@ -70,7 +70,7 @@ def draw(length: int, *, rounds: int, factors: list[int], seed: int = 0, **kind:
 def test_attention_follows_the_equations(length: int, rounds: int, factors: list[int]) -> None:
     q, v, buckets, places = draw(length, rounds=rounds, factors=factors)
     k = normalise(q)
-    readable = attend(q, k, v, mask=or_itself(found(places, places, reach=4), 0))
+    readable = attend(q, k, v, mask=or_itself(bucket_mask(places, places, reach=4), 0))
     quick = sort(q, v, places, reach=4, bound=10**6)
     tolerance = rounding(terms=length * rounds, depth=3, dtype=torch.double)
     for row in range(2):
@@ -90,7 +90,7 @@ def test_the_fast_twin_has_the_same_gradients(length: int) -> None:
         if quick:
             z = sort(a, b, places, reach=8, bound=10**10)
         else:
-            z = attend(a, k, b, mask=or_itself(found(places, places, reach=8), 0))
+            z = attend(a, k, b, mask=or_itself(bucket_mask(places, places, reach=8), 0))
         (z * z.detach().cos()).sum().backward()
         found_by.append(z.detach())
         gradients.append((a.grad, b.grad))
@@ -120,7 +120,7 @@ def test_a_far_pair_is_not_found_and_a_token_that_finds_nobody_gives_its_own_val
     places, counts = positions_in_buckets(buckets, counts=torch.zeros(1, 1, 1, 2, dtype=torch.long), stride=100)
     assert places.flatten().tolist() == [0, 100, 1, 2, 3]
     assert counts.flatten().tolist() == [4, 1]
-    seen = found(places, places, reach=2)[0, 0]
+    seen = bucket_mask(places, places, reach=2)[0, 0]
     assert [row.nonzero().flatten().tolist() for row in seen] == [[], [], [0], [0, 2], [2, 3]]
     v = torch.randn(1, 1, 5, 4)
     q = torch.randn(1, 1, 5, 4)

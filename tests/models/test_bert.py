@@ -166,8 +166,8 @@ def test_gradients_of_packed_rows_are_those_of_masked_ones() -> None:
     ("lengths", "message"),
     [
         ([3, 4], "lengths of shape \\[2\\] for 3 rows"),
-        ([0, 4, 2], "from 0 to 4 for rows of 5 places"),
-        ([6, 1, 1], "from 1 to 6 for rows of 5 places"),
+        ([0, 4, 2], "from 0 to 4 for rows of 5 positions"),
+        ([6, 1, 1], "from 1 to 6 for rows of 5 positions"),
     ],
 )
 def test_wrong_lengths_are_refused(lengths: list[int], message: str) -> None:

@@ -17,8 +17,7 @@ from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.rows import LengthSchedule, Rows, TextRows
 from lmlab.models.bert import Bert, BertConfig
 from lmlab.objectives import create_objective
-from lmlab.objectives.masked import Masked, MaskedConfig
-from lmlab.objectives.masking import draw_numbers, number_units
+from lmlab.objectives.masked import Masked, MaskedConfig, draw_numbers, number_units
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.tokenizers import Tokenizer, train
 from lmlab.tokenizers.pieces import describe_pieces

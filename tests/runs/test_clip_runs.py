@@ -42,7 +42,12 @@ def test_captions_are_learnt_beside_chance(captions: Path, tmp_path: Path) -> No
 
 def test_a_killed_run_resumes_to_the_bit(captions: Path, tmp_path: Path) -> None:
     settings = [f"--set=model.{each}" for each in SIZES]
-    settings += ["--set=train.batch=12", "--set=train.accumulate=2", "--set=train.save_seconds=0"]
+    settings += [
+        "--set=train.batch=12",
+        "--set=train.accumulate=2",
+        "--set=train.save_seconds=0",
+        "--set=objective.crop=2",
+    ]
     command = ("train", "clip", str(captions), "--tokenizer", "words", "--budget", "12steps", *settings)
     kill_while_saving(*command, "-o", str(tmp_path / "killed"), run="killed", saves=3)
     resumed = run.resume(tmp_path / "killed")

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import lmlab
+from lmlab.data.loaders.augmentation import Augmentation, augment, shift
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.storage import read_json, read_tensors
-from lmlab.tasks.augmentation import Augmentation, augment, shift
 from lmlab.transfer.evaluation import evaluate_file
 
 Image = pytest.importorskip("PIL.Image")

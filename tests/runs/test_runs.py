@@ -184,7 +184,7 @@ def test_a_source_vocabulary_is_for_pairs(text: Path, pairs: Path, tmp_path: Pat
     tokenizers = {"spec": "bpe:300", "source": "characters"}
     run.start(recipe(text, "transformer", data={"pairs": str(pairs)}, tokenizer=tokenizers), tmp_path / "origin")
     values = {"data": {"text": str(text)}, "model": {"kind": "transformer"}, "objective": {"kind": "denoising"}}
-    with pytest.raises(ValueError, match="origin has a vocabulary of its own for the source, which only pairs have"):
+    with pytest.raises(ValueError, match="origin has a separate vocabulary for the source, which only pairs have"):
         make_recipe({**values, "origin": str(tmp_path / "origin")})
 
 

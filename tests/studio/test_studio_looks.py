@@ -270,7 +270,7 @@ def test_a_run_that_cannot_answer_is_refused_alone(
         ("minimal-pairs", {"runs": ["counts"], "pairs": "a | b\nsame | same"}, "line 2: both sentences are the same"),
         ("cells", {"run": "counts", "text": "a"}, "no cells"),
         ("cells/property", {"run": WEIRD, "property": "pattern"}, "regular expression"),
-        ("cells/property", {"run": WEIRD, "property": "pattern", "pattern": "("}, "no regular expression"),
+        ("cells/property", {"run": WEIRD, "property": "pattern", "pattern": "("}, "not a regular expression"),
         ("cells/spans", {"run": WEIRD, "text": "abc", "spans": [[0, 9]]}, "some tokens inside"),
         ("senses", {"runs": ["bert"], "word": "unheard", "lines": "no such word"}, "at least 3"),
         ("probes", {"run": "bert", "lines": "a b c"}, "line 1: no word has a tag"),

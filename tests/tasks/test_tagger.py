@@ -219,7 +219,7 @@ def test_other_tasks_and_runs_get_one_line(place: Path, tmp_path: Path) -> None:
         finetune("tagger", reviews, output=tmp_path / "x")
     with pytest.raises(ValueError, match="is learnt from the examples; leave it out"):
         learn(place, tmp_path / "x", how="frozen")
-    with pytest.raises(ValueError, match="no language model: it learns a task"):
+    with pytest.raises(ValueError, match="not a language model: it learns a task"):
         make_recipe({"data": {"text": str(place / "text.txt")}, "model": {"kind": "tagger"}})
     assert not (tmp_path / "x").exists()
     assert is_architecture(Path("tagger"))

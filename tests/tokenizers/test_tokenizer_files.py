@@ -64,7 +64,7 @@ def test_what_is_not_a_tokenizer_is_told(tmp_path: Path) -> None:
         ("missing.json", "does not exist"),
         ("broken.json", "not a tokenizer"),
         ("list.txt", r"\[UNK\]"),
-        ("half", "holds no tokenizer"),
+        ("half", "contains no tokenizer"),
         ("half/encoder.json", "go together"),
     ]:
         with pytest.raises(ValueError, match=message):

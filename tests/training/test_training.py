@@ -273,7 +273,7 @@ def test_a_flipped_bit_is_noticed_and_the_previous_checkpoint_taken(text: Path, 
         load_model(run)
     (run / "last" / "model.safetensors").write_bytes(b"short")
     flip_a_bit(run / "previous" / "training.safetensors")
-    with pytest.raises(DamagedError, match="No whole checkpoint is left"):
+    with pytest.raises(DamagedError, match="No complete checkpoint is left"):
         load_model(run)
 
 

@@ -156,7 +156,7 @@ def test_pairs_and_systems_must_suit_each_other(files: dict[str, str]) -> None:
         make_recipe({"data": {"text": ["a.txt"]}, "model": {"kind": "transformer"}})
     with pytest.raises(ValueError, match="'masked' does not suit gpt2"):
         make_recipe({"data": {"text": ["a.txt"]}, "model": {"kind": "gpt2"}, "objective": {"kind": "masked"}})
-    with pytest.raises(ValueError, match="give both source and target"):
+    with pytest.raises(ValueError, match="give both --source and --target"):
         make_recipe({"data": {"source": files["source"]}, "model": {"kind": "transformer"}})
     with pytest.raises(ValueError, match="causal learns from plain text"):
         make_recipe({"data": files, "model": {"kind": "gpt2"}})

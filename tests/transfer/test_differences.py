@@ -21,7 +21,8 @@ from lmlab.pages.headline import format_headline, format_lead
 from lmlab.runs.storage import read_json
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.differences import Difference, choose_pairs, compare_results
-from lmlab.transfer.finetune import Finetuned, finetune
+from lmlab.transfer.finetune import finetune
+from lmlab.transfer.folder import Finetuned
 from lmlab.transfer.report import gather_facts, write_report
 from lmlab.transfer.results import Interval, Result, score_predictions
 from lmlab.transfer.study import Study

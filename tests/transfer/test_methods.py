@@ -21,7 +21,8 @@ from lmlab.runs.finetuning import start_from_pooler
 from lmlab.runs.storage import read_tensors
 from lmlab.tasks import load_task
 from lmlab.tasks.heads import Classifier
-from lmlab.transfer.finetune import finetune, finetune_trial
+from lmlab.transfer.finetune import finetune
+from lmlab.transfer.folder import finetune_trial
 from lmlab.transfer.recipe import plan_finetuning
 from lmlab.transfer.results import Interval, Result, rows_of
 from lmlab.transfer.study import run_study

@@ -17,7 +17,8 @@ from lmlab.runs import run
 from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import DamagedError, digest, read_json, write_json
 from lmlab.transfer import trials
-from lmlab.transfer.finetune import finetune, finetune_trial
+from lmlab.transfer.finetune import finetune
+from lmlab.transfer.folder import Execution, finetune_trial
 from lmlab.transfer.study import costs_of
 from lmlab.transfer.task_data import TaskData, open_data
 from lmlab.transfer.trials import Trial, plan_trial, run_trials
@@ -51,11 +52,11 @@ def after(count: int) -> Callable[[], bool]:
 def test_another_run_of_the_same_shape_is_refused(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
     twin = write_toy_run(tmp_path / "twin", "bert", seed=1)
     trial, path = Trial(origin=bert, train=TRAIN), tmp_path / "run"
-    assert finetune_trial(trial, reviews, path, controls=False, interrupted=after(3)) is None
+    assert finetune_trial(trial, reviews, path, controls=False, execution=Execution(interrupted=after(3))) is None
     assert read_record(path).origin_sha256 == digest(bert / "model.safetensors")
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     with pytest.raises(ValueError, match=r"started with other settings \(RUN\)"):
-        finetune_trial(replace(trial, origin=twin), reviews, path, controls=False, resume=True)
+        finetune_trial(replace(trial, origin=twin), reviews, path, controls=False, execution=Execution(resume=True))
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
     copy = shutil.copytree(bert, tmp_path / "copy")
     assert plan_trial(replace(trial, origin=copy), reviews).find_changes(path) == [], "the same weights elsewhere"
@@ -83,7 +84,12 @@ def test_a_run_that_has_no_checkpoint_yet_begins_with_the_same_weights(
     bert: Path, reviews: TaskData, tmp_path: Path
 ) -> None:
     path = tmp_path / "run"
-    assert finetune_trial(Trial(origin=bert, train=TRAIN), reviews, path, controls=False, interrupted=after(3)) is None
+    assert (
+        finetune_trial(
+            Trial(origin=bert, train=TRAIN), reviews, path, controls=False, execution=Execution(interrupted=after(3))
+        )
+        is None
+    )
     for name in ("last", "previous"):
         shutil.rmtree(path / name)
     write_toy_run(bert, "bert", seed=1)
@@ -93,12 +99,14 @@ def test_a_run_that_has_no_checkpoint_yet_begins_with_the_same_weights(
 
 def test_interrupted_while_examples_are_read(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
     trial, path = Trial(origin=bert, method="frozen", train=TRAIN), tmp_path / "run"
-    assert finetune_trial(trial, reviews, path, controls=False, interrupted=lambda: True) is None
+    assert finetune_trial(trial, reviews, path, controls=False, execution=Execution(interrupted=lambda: True)) is None
     assert not path.exists()
     assert not [file for file in cache_folder().rglob("*.f32") if file.is_file()], "nothing half read is left"
     assert list(run_trials([plan_trial(trial, reviews)], tmp_path / "trials", interrupted=after(1))) == []
     assert not list((tmp_path / "trials").iterdir())
-    assert finetune_trial(trial, reviews, path, interrupted=lambda: True) is None, "a baseline was the first thing"
+    assert finetune_trial(trial, reviews, path, execution=Execution(interrupted=lambda: True)) is None, (
+        "a baseline was the first thing"
+    )
     assert not path.exists()
 
 
@@ -113,7 +121,7 @@ def test_one_price_wherever_it_is_told(bert: Path, reviews: TaskData, tmp_path: 
         told = costs_of({str(done.path)})[str(done.path)]
         assert told == {"seconds": result.seconds, "joules": result.joules, "flops": result.flops}
         assert f"{result.seconds:.1f} s" in (done.path / "README.md").read_text()
-        again = finetune_trial(trial, reviews, tmp_path / name, controls=False, resume=True)
+        again = finetune_trial(trial, reviews, tmp_path / name, controls=False, execution=Execution(resume=True))
         assert again is not None
         assert again.study.results[0].model_dump() == result.model_dump(), "nothing was done, so nothing is paid"
         flops.append(result.flops)

@@ -13,7 +13,8 @@ import pytest
 
 from killing import kill_while_saving
 from lmlab.runs.storage import read_tensors
-from lmlab.transfer.finetune import finetune, finetune_trial
+from lmlab.transfer.finetune import finetune
+from lmlab.transfer.folder import Execution, finetune_trial
 from lmlab.transfer.study import run_study
 from lmlab.transfer.study_plans import plan_curve
 from lmlab.transfer.task_data import TaskData, open_data
@@ -66,7 +67,7 @@ def test_killed_and_resumed_is_bit_identical(
     monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "of the killed"))  # each reads the examples, and pays for it, once
     kill_while_saving(*command, run="killed", saves=12)
     assert not (killed / "scores.json").exists(), "it was killed half-way"
-    assert finetune_trial(trial, opened, killed, controls=False, resume=True) is not None
+    assert finetune_trial(trial, opened, killed, controls=False, execution=Execution(resume=True)) is not None
     for name in ("model.safetensors", "head.safetensors", "predictions.jsonl", "last/model.safetensors"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
     expected, got = (read_tensors(run / "last" / "training.safetensors") for run in (whole, killed))
@@ -133,12 +134,12 @@ def test_a_trial_that_changed_begins_anew(place: Path, reviews: TaskData, tmp_pa
 
 def test_what_was_left_beside_a_run_is_made_up_for(place: Path, reviews: TaskData, tmp_path: Path) -> None:
     trial, run = trial_of(place), tmp_path / "run"
-    assert finetune_trial(trial, reviews, run, interrupted=After(9)) is None
+    assert finetune_trial(trial, reviews, run, execution=Execution(interrupted=After(9))) is None
     assert (run / "model.safetensors").is_file()
-    with pytest.raises(ValueError, match="holds a run already"):
+    with pytest.raises(ValueError, match="already contains a run"):
         finetune_trial(trial, reviews, run)
     weights = (run / "model.safetensors").read_bytes()
-    done = finetune_trial(trial, reviews, run, resume=True)
+    done = finetune_trial(trial, reviews, run, execution=Execution(resume=True))
     assert done is not None
     assert [each.method for each in done.study.results] == ["baseline", "baseline", "full", "frozen", "scratch"]
     assert (run / "model.safetensors").read_bytes() == weights
@@ -148,9 +149,11 @@ def test_resumed_where_the_examples_have_moved(place: Path, reviews: TaskData, t
     moved = write_reviews(tmp_path / "moved.tsv")
     first = write_reviews(tmp_path / "first.tsv")
     trial, run = trial_of(place), tmp_path / "run"
-    assert finetune_trial(trial, open_data(first), run, controls=False, interrupted=After(3)) is None
+    assert (
+        finetune_trial(trial, open_data(first), run, controls=False, execution=Execution(interrupted=After(3))) is None
+    )
     first.unlink()
-    done = finetune_trial(trial, open_data(moved), run, controls=False, resume=True)
+    done = finetune_trial(trial, open_data(moved), run, controls=False, execution=Execution(resume=True))
     assert done is not None
     whole = finetune(
         place / "bert", moved, output=tmp_path / "whole", controls=False, train={"budget": "6steps", "evaluations": 1}

@@ -201,10 +201,10 @@ def read_attention(
     own = self_attention_names(network) if learns_by_gradient(network) else []
     if not cross and not own:
         raise ValueError(
-            f"{name_of(network)} has no attention; look at its cells (lmlab inspect cells), or take a Transformer"
+            f"{name_of(network)} has no attention; look at its cells (lmlab inspect cells), or use a Transformer"
         )
     if isinstance(network, EncoderDecoder):
-        return _read_pair(model, network, text, target, own, cross, masked)
+        return _read_pair(model, network, text, target=target, own=own, cross=cross, masked=masked)
     (row,) = model.frame.rows([{"a": model.text_tokenizer.encode(text)}])
     pieces, parts = row.inputs["tokens"].pieces, row.inputs["tokens"].parts
     if not pieces:
@@ -245,6 +245,7 @@ def _read_pair(
     model: Any,
     network: EncoderDecoder,
     text: str,
+    *,
     target: str | None,
     own: list[str],
     cross: list[str],

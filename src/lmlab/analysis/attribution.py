@@ -83,7 +83,7 @@ def attribute(model: Any, text: str, *, prediction: str | None = None) -> Attrib
         return _attribute_class(model.predictor, text, prediction)
     network, tokenizer, frame = model.model, model.text_tokenizer, model.frame
     if not isinstance(network, Model):
-        raise ValueError(f"{name_of(network)} has no gradients: take a neural model")
+        raise ValueError(f"{name_of(network)} has no gradients: use a neural model")
     reads_on = isinstance(network, PredictsNext)
     if reads_on:
         row, position = prompt_tokens(frame, tokenizer.encode(text)), -1
@@ -91,7 +91,7 @@ def attribute(model: Any, text: str, *, prediction: str | None = None) -> Attrib
         filler = require(network, FillsMasks)
         masked = encode_masked_text(text, tokenizer, frame)
         if len(masked.positions) != 1:
-            raise ValueError(f"{len(masked.positions)} blanks in {text!r}: mark one position with [MASK]")
+            raise ValueError(f"{len(masked.positions)} masks in {text!r}: give a text with one [MASK]")
         row, position = masked.tokens, masked.positions[0]
     if network.window is not None and len(row) > network.window:
         raise ValueError(f"the text has {len(row)} tokens, and the model reads at most {network.window}: shorten it")
@@ -121,11 +121,12 @@ def _attribute_class(predictor: Any, text: str, prediction: str | None) -> Attri
     network, task = predictor.model, predictor.task
     if task.name != "classification":
         raise ValueError(
-            f"this run does {task.name}, and gradients explain the next token, a blank or the class of a text: take a "
+            f"this run does {task.name}, and gradients explain the next token, a masked token or the class of a "
+            f"text: use a "
             "classifier, or the run that this one was fine-tuned from"
         )
     if not isinstance(network, Model):
-        raise ValueError(f"{name_of(network)} has no gradients: take a neural model")
+        raise ValueError(f"{name_of(network)} has no gradients: use a neural model")
     labels = task.config.labels
     if prediction is not None and prediction not in labels:
         raise ArgumentError("prediction", repr(prediction), f"no class of this run; allowed: {', '.join(labels)}")
@@ -136,7 +137,7 @@ def _attribute_class(predictor: Any, text: str, prediction: str | None) -> Attri
         nats = scores.log_softmax(-1)[chosen]
         found = torch.autograd.grad(nats, seen[embedding], allow_unused=True)
     if "tokens" not in batch.inputs:
-        raise ValueError(f"{name_of(network)} reads no single row of tokens: take a model that does")
+        raise ValueError(f"{name_of(network)} does not read a single row of tokens: use a model that does")
     rows = batch.inputs["tokens"]  # [B, T]: a pair may be read in both orders
     parts = [
         torch.zeros(x.shape[:2]) if gradient is None else (gradient * x).sum(-1).detach().cpu()
@@ -250,7 +251,7 @@ def read_gradients(models: Mapping[str, Any], text: str, *, distance: int = 32) 
         network = model.model
         if not isinstance(network, NextTokenModel) or "embedding" not in dict(network.named_children()):
             raise ValueError(
-                f"{name}: {name_of(network)} has no gradients from the next token to embeddings; take a neural "
+                f"{name}: {name_of(network)} has no gradients from the next token to embeddings; use a neural "
                 "model that predicts the next token, such as rnn, lstm or gpt2"
             )
         if network.window is not None and network.window < distance:

@@ -30,7 +30,8 @@ SAME = 0.005
 """Bits by which odds may differ and are told as equal: half of the last digit in the table."""
 OWN_TEMPLATES = Path(__file__).with_name("templates.toml")
 LIMITS = (
-    "a few templates in one language, two groups, made-up sentences: a difference shows a regularity of the text that "
+    "a few templates in one language, two groups, synthetic sentences: a difference shows a regularity of the text "
+    "that "
     "the model has read, its absence shows nothing, and neither says what happens in use (Blodgett et al. 2020, 2021)"
 )
 
@@ -50,7 +51,7 @@ def read_templates(path: str | Path | None = None) -> Templates:
     try:
         given: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no TOML file: {error}") from None
+        raise ValueError(f"{path} is not a TOML file: {error}") from None
     return check_templates({"name": path.stem, **given}, where=str(path))
 
 
@@ -203,7 +204,7 @@ class WeighedTranslations(Viewed):
 def weigh_translations(model: Any, source: str, targets: Sequence[str]) -> WeighedTranslations:
     """The translations of a source by P(target | source), as shares among those given."""
     if len(targets) < 2:
-        raise ValueError(f"{len(targets)} translations of {source!r}: give two or more to weigh against each other")
+        raise ValueError(f"{len(targets)} translations of {source!r}: give two or more to compare")
     bits = target_bits(model, [source] * len(targets), targets)
     most = max(bits)
     total = sum(2 ** (each - most) for each in bits)

@@ -48,7 +48,7 @@ class CellSearch(Viewed):
     share: float
     excerpt: list[tuple[str, float]]
     """The first unit over the beginning of the held-out text, −1 … 1: above zero it says that the property holds."""
-    title: str = field(default="Cells that tell a property", init=False)
+    title: str = field(default="Units that detect a property", init=False)
 
     def lead(self) -> str:
         best = self.found[0]

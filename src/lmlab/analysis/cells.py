@@ -65,7 +65,7 @@ def choose_parts(model: object, wanted: Sequence[str] = ()) -> list[Part]:
         parts = []  # an encoder reads packed texts, a decoder writes: neither reads a text alone
     if not parts:
         raise ValueError(
-            f"{name_of(model)} has no cells or neurons to look at; take a run of rnn, gru, lstm or awd-lstm, or "
+            f"{name_of(model)} has no cells or neurons to look at; use a run of rnn, gru, lstm or awd-lstm, or "
             f"a Transformer that reads one text"
         )
     names = list(dict.fromkeys(part.name for part in parts))

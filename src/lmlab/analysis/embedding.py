@@ -169,7 +169,7 @@ class Embedder:
     def _network(self) -> Model:
         if not isinstance(self.model, Model):
             require(self.model, GivesVectors)
-            raise AssertionError(f"{name_of(self.model)} gives vectors, and is no network")
+            raise AssertionError(f"{name_of(self.model)} gives vectors, but is not a network")
         return self.model
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:

@@ -93,7 +93,7 @@ class Errors(Viewed):
     def notes(self) -> list[str]:
         notes = [
             "loop: at least three times the same words in a row, or the same letters over ten characters or more; "
-            "distinct: pairs of words that are not said twice"
+            "distinct: fraction of word pairs that are not repeated"
         ]
         if self.aligned:
             notes.append("dropped and invented words are found by attention: a hint, not a proof")

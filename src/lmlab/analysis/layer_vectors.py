@@ -53,7 +53,7 @@ def check_stateful(model: Model) -> None:
     """A ValueError where a model has no state that could be carried from one text to the next."""
     if not model.stateful or model.window is not None:
         raise ValueError(
-            f"{name_of(model)} carries no state from text to text: leave out --carry-state, or take a recurrent "
+            f"{name_of(model)} has no recurrent state: leave out --carry-state, or use a recurrent "
             "model (lstm, lm-1b, elmo)"
         )
 
@@ -111,7 +111,7 @@ def layer_widths(model: Any) -> list[int]:
     network, frame = model.model, model.frame
     if not isinstance(network, Model):
         model.embedder.read([])  # says what is missing
-        raise ValueError(f"{name_of(network)} has no layers to look at: take a neural model")
+        raise ValueError(f"{name_of(network)} has no layers to look at: use a neural model")
     (row,) = frame.rows([{"a": [0]}])
     tokens, lengths = pad_rows([row.inputs[frame.reads].pieces], device=network.device)
     return [layer.shape[-1] for layer in network.layers(**{frame.reads: tokens}, lengths=lengths)]

@@ -225,7 +225,7 @@ def compare_pairs(
     name = pairs.name if isinstance(pairs, PairSet) else ""
     given = pairs.pairs if isinstance(pairs, PairSet) else list(pairs)
     if not given:
-        raise ValueError("there are no pairs to judge")
+        raise ValueError("there are no pairs to compare")
     how, scorer = choose_region(region, name), model.scorer
     texts = list(dict.fromkeys(text for pair in given for text in (pair.good, pair.bad)))
     if how == "critical":

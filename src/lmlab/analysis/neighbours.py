@@ -213,11 +213,11 @@ def embedding_table(model: Any) -> WordVectors:
     weight = getattr(table, "weight", None)
     if isinstance(model.model, ReadsLetters):
         raise ValueError(
-            f"{name_of(model.model)} reads words by their characters and has no table of word vectors: take a model of "
+            f"{name_of(model.model)} reads words by their characters and has no table of word vectors: use a model of "
             "tokens, or word2vec; lmlab embed gives vectors of texts"
         )
     if not isinstance(weight, Tensor):
-        raise ValueError(f"{name_of(model.model)} has no table of token vectors: take a neural model of tokens")
+        raise ValueError(f"{name_of(model.model)} has no table of token vectors: use a neural model of tokens")
     tokenizer = model.source_tokenizer or model.text_tokenizer
     vectors = weight.detach().float().cpu().numpy()[: tokenizer.vocabulary]
     return WordVectors([tokenizer.show(token) for token in range(len(vectors))], vectors)

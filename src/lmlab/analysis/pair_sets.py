@@ -188,7 +188,7 @@ def _read_gold(path: Path) -> PairSet:
                 phenomenon = f"{attractors} attractor{'s' * (attractors != '1')}"
             pairs.append(_agreement(sentence, position, right, wrong, phenomenon, row[0] if len(row) >= 10 else ""))
         except (ValueError, IndexError) as error:
-            raise ValueError(f"{gold}, line {number}: {shorten(' '.join(row))} is no item ({error})") from None
+            raise ValueError(f"{gold}, line {number}: {shorten(' '.join(row))} is not an item ({error})") from None
     return PairSet("Gulordava" if len(rows[0]) >= 10 else "Linzen", pairs)
 
 

@@ -235,7 +235,7 @@ def probe(
     kept = [i for i, answer in enumerate(judged.answers) if answer.label in number]
     if not kept:
         raise ValueError(
-            f"none of the {len(judged.answers)} answers to judge by is of the classes that are learnt "
+            f"none of the {len(judged.answers)} test labels is among the training classes "
             f"({', '.join(classes[:5])}{', …' if len(classes) > 5 else ''}): give both parts the same kind of labels"
         )
     left_out = read.left_out + judged.left_out + len(judged.answers) - len(kept)

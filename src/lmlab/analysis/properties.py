@@ -90,7 +90,7 @@ def matches(pattern: str, *, within: float | None = None) -> Property:
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
 
     def find(text: str) -> Marks:
         marks = np.zeros(len(text), bool)

@@ -33,7 +33,7 @@ class Parsed(NamedTuple):
         while self.heads[position] >= 0:
             position, depth = self.heads[position], depth + 1
             if depth > len(self.words):
-                raise ValueError(f"the heads of {' '.join(self.words)!r} go round in a circle: it is no tree")
+                raise ValueError(f"the heads of {' '.join(self.words)!r} contain a cycle: they must form a tree")
         return depth
 
 
@@ -41,7 +41,7 @@ def read_treebank(path: str | Path) -> list[Parsed]:
     """The sentences of a CoNLL-U file."""
     text = read_whole(Path(path))
     if not is_conllu(str(path), text):
-        raise ValueError(f"{path} is no CoNLL-U file: ten columns, the first of which numbers the words")
+        raise ValueError(f"{path} is not a CoNLL-U file: it needs ten columns, the first with the number of the word")
     found = []
     for sentence in read_sentences(str(path), text, tabs=True, comments=True):
         rows = sentence.rows
@@ -50,7 +50,7 @@ def read_treebank(path: str | Path) -> list[Parsed]:
             assert all(-1 <= head < len(rows) for head in heads)
         except (ValueError, AssertionError):
             raise ValueError(
-                f"{path}, line {sentence.lines[0]}: a head is no word of its sentence; correct the column HEAD"
+                f"{path}, line {sentence.lines[0]}: a head is not a word of its sentence; correct the column HEAD"
             ) from None
         features = [dict(pair.split("=", 1) for pair in row[5].split("|") if "=" in pair) for row in rows]
         words = ["".join(row[1].split()) or "_" for row in rows]

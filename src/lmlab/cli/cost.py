@@ -134,7 +134,7 @@ def _check_settings(groups: dict[str, Any], *, vocabulary: int | None, measured:
             where = "; it does with --hardware this" if name in IN_A_TRIAL else ""
             raise ValueError(f"train.{name} does not change the estimate, so it is not taken{instead}{where}")
     if "momentum" in train and train.get("optimizer") != "sgd":
-        raise ValueError("train.momentum counts with train.optimizer=sgd alone; omit it")
+        raise ValueError("train.momentum is only for train.optimizer=sgd; omit it")
     if vocabulary is not None and "vocabulary" in groups.get("model", {}):
         raise ValueError("--vocabulary and --set model.vocabulary are the same setting: give one of them")
 

@@ -267,7 +267,7 @@ def _read(source: Path, target: Path) -> tuple[list[str], list[str]]:
 
     for path in (source, target):
         if not path.is_file():
-            raise ValueError(f"{path} does not exist, or is no file")
+            raise ValueError(f"{path} does not exist, or is not a file")
     pairs = list(read_pairs(Aligned(Source(str(source), source), Source(str(target), target))))
     if not any(map(any, pairs)):
         raise ValueError(f"{source} and {target} are empty: there is nothing to evaluate")

@@ -27,7 +27,7 @@ from lmlab.cli.options import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lmlab.transfer.finetune import Finetuned
+    from lmlab.transfer.folder import Finetuned
 
 FINISHED = "{folder} was finished already with the same settings: nothing was trained"
 

@@ -11,11 +11,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from lmlab.cli.console import Console
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.leaderboard import Board, conclusion, describe_groups, headline, read_rankings
 from lmlab.comparison.notes import ADDED, describe_basis, write_caveats
 from lmlab.comparison.plan import PlannedRun, Skipped
 from lmlab.comparison.ranking import Ranking
-from lmlab.comparison.records import Entry, Record, choose_basis, validation_seconds
+from lmlab.comparison.records import Record, choose_basis, validation_seconds
 from lmlab.comparison.tracks import track_of
 from lmlab.comparison.tracks.track import Column
 from lmlab.pages.formats import short
@@ -64,13 +65,13 @@ class LiveTable:
         done = BAR if progress.ended else round(progress.fraction * BAR)
         row["bar"] = f"[cyan]{'━' * done}[/cyan][dim]{'━' * (BAR - done)}[/dim]"
         row["tokens"] = short(progress.tokens)
-        track = track_of(planned.system)
+        track = track_of(planned.system, planned.tokenizer)
         if line.get(track.curve.field) is not None:
             row["valid"] = f"{line[track.curve.field]:.3f} {track.curve.label}"
         self._draw()
 
     def scored(self, planned: PlannedRun, record: Record, score: float) -> None:
-        row, metric = self.rows[planned.name], track_of(planned.system).score
+        row, metric = self.rows[planned.name], track_of(planned.system, planned.tokenizer).score
         row |= {
             "status": "[green]done[/green]",
             "test": f"[bold]{score:.3f}[/bold] {metric.column}",
@@ -119,10 +120,10 @@ def _show(ranking: Ranking, console: Console, *, caveats: list[str]) -> None:
         for line in _below(ranking):
             console.print(f"[dim]{escape(line)}[/dim]")
     for entry in ranking.entries:
-        if entry["status"] != "ok":
-            console.print(f"[red]{escape(entry['name'])} failed:[/red] {escape(entry['error'])}", soft_wrap=True)
-    for entry in ranking.apart:
-        console.print(f"{escape(entry['name'])} is ranked separately: {escape(entry['reason'])}", soft_wrap=True)
+        if entry.status != "ok":
+            console.print(f"[red]{escape(entry.name)} failed:[/red] {escape(entry.error)}", soft_wrap=True)
+    for each in ranking.apart:
+        console.print(f"{escape(each.name)} is ranked separately: {escape(each.reason)}", soft_wrap=True)
     console.print(f"\n[bold]{escape(headline(ranking))}[/bold] {escape(conclusion(ranking))}")
     for line in describe_groups(ranking):
         console.print(escape(line))
@@ -133,12 +134,12 @@ def _show(ranking: Ranking, console: Console, *, caveats: list[str]) -> None:
 def _below(ranking: Ranking) -> list[str]:
     """What has to be known to read the table: signs, and what the costs are of."""
     lines = []
-    if any("added" in entry for entry in ranking.ranked):
+    if any(entry.added is not None for entry in ranking.ranked):
         lines.append(ADDED)
-    if any(entry["lossy"] for entry in ranking.ranked):
+    if any(entry.lossy for entry in ranking.ranked):
         lines.append("lossy: the tokenizer loses part of the text, so the score looks better than it is.")
-    apart = {entry["name"]: (entry["training"]["seconds"], more) for entry in ranking.ranked
-             if (more := validation_seconds(entry["training"]))}  # fmt: skip
+    apart = {entry.name: (entry.training["seconds"], more) for entry in ranking.ranked
+             if (more := validation_seconds(entry.training))}  # fmt: skip
     if apart:
         times = "; ".join(f"{name} {short(own)} s + {short(more)} s" for name, (own, more) in apart.items())
         lines.append(f"{describe_basis(ranking.ranked)} Training + validation: {times}.")
@@ -147,7 +148,7 @@ def _below(ranking: Ranking) -> list[str]:
 
 def _table(ranking: Ranking, width: int) -> Table:
     score = ranking.track.score
-    title = f"{score.label[0].upper()}{score.label[1:]} on the test text: {score.metric.better} is better"
+    title = f"{score.label[0].upper()}{score.label[1:]} on the {ranking.track.tested}: {score.metric.better} is better"
     table = Table(title=title, title_justify="left", box=None)
     letters = ranking.letters
     own = _own_columns(ranking) if width >= 90 else []
@@ -157,18 +158,18 @@ def _table(ranking: Ranking, width: int) -> Table:
     for column in (*names, "params", "tokens", "seconds", "joules"):
         table.add_column(column, justify="left" if column in ("model", "", "group") else "right", no_wrap=True)
     widest = max(map(ranking.score, ranking.ranked)) or 1.0
-    basis = choose_basis(entry["training"] for entry in ranking.ranked)
+    basis = choose_basis(entry.training for entry in ranking.ranked)
     for rank, entry in enumerate(ranking.ranked, start=1):
-        training, value = entry["training"], ranking.score(entry)
+        training, value = entry.training, ranking.score(entry)
         table.add_row(
             str(rank),
-            f"[bold]{escape(entry['name'])}[/bold]{' †' * ('added' in entry)}{' lossy' * entry['lossy']}",
+            f"[bold]{escape(entry.name)}[/bold]{' †' * (entry.added is not None)}{' lossy' * entry.lossy}",
             f"[bold]{value:.3f}[/bold]",
             *[f"[cyan]{'━' * round(BAR * value / widest)}[/cyan]"] * bars,
-            f"{entry['low']:.3f}–{entry['high']:.3f}" if entry["low"] is not None else "",
-            *[letters.get(entry["name"], "")] * bool(letters),
+            f"{entry.low:.3f}–{entry.high:.3f}" if entry.low is not None else "",
+            *[letters.get(entry.name, "")] * bool(letters),
             *(_format(entry, column) for column in own),
-            short(entry["parameters"]),
+            short(entry.parameters),
             *(short(training[key]) if key in training else "" for key in ("tokens", basis.seconds, basis.joules)),
         )
     return table
@@ -179,9 +180,10 @@ def _own_columns(ranking: Ranking) -> list[Column]:
     return [
         column
         for column in ranking.track.columns
-        if any(entry.get(column.field) is not None for entry in ranking.ranked)
+        if any(entry.measured.get(column.field) is not None for entry in ranking.ranked)
     ]
 
 
 def _format(entry: Entry, column: Column) -> str:
-    return column.format.format(entry[column.field]) if entry.get(column.field) is not None else ""
+    value = entry.measured.get(column.field)
+    return "" if value is None else column.format.format(value)

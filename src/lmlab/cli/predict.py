@@ -27,6 +27,7 @@ def predict(
         typer.Argument(metavar="[TEXT|FILE]…", help="One or more texts, or a file; '-' reads standard input."),
     ] = None,
     context: Annotated[Path | None, typer.Option(help="Text file with the answers to questions.")] = None,
+    question: Annotated[str | None, typer.Option(help="Question about the pictures that are given.")] = None,
     others: Mix = None,
     columns: Columns = None,
     labels: Annotated[str | None, typer.Option(help='Zero-shot labels of pictures: "cat,dog".')] = None,
@@ -48,6 +49,8 @@ def predict(
       lmlab predict runs/qa --context page.txt "Who wrote it?"
 
       lmlab predict runs/ner sentences.txt --json
+
+      lmlab predict runs/questions picture.png --question "what colour is the circle?"
 
       lmlab predict runs/forwards reviews.txt --mix runs/backwards
 
@@ -80,7 +83,7 @@ def predict(
     if can(run, "pictures and texts") and not (run / TASK).is_file():
         raise ValueError(f'{run} has learnt no labels: name some, as in --labels "cat,dog"')
     predictor = load_ensemble([run, *(others or [])], device=choose_device(device))
-    examples = read_examples(predictor, texts or [], context, columns=columns)
+    examples = read_examples(predictor, texts or [], context, question=question, columns=columns)
     with progress_bar("predicting") as progress:
         predictions = replace(predictor, progress=progress).predict(examples)
     if note := describe_left_out(predictor.task, predictions):
@@ -103,12 +106,19 @@ def _write_lines(lines: list[str], output: Path | None) -> None:
 
 
 def read_examples(
-    predictor: Predicts, texts: list[str], context: Path | None = None, *, columns: str | None = None
+    predictor: Predicts,
+    texts: list[str],
+    context: Path | None = None,
+    *,
+    question: str | None = None,
+    columns: str | None = None,
 ) -> list[Example]:
     """What is to be predicted, from the arguments or from the rows of a file."""
     from lmlab.data.readers.examples import Example
 
     task = predictor.task
+    if question is not None:
+        return _ask_about(task, texts, question)
     if texts and (pictures := task.read_paths(texts)) is not None:
         return pictures
     if (
@@ -137,6 +147,15 @@ def read_examples(
     if task.groups_by_context:
         raise ValueError("which text has the answer? give --context FILE")
     return [task.make_example(texts)]
+
+
+def _ask_about(task: Task, paths: list[str], question: str) -> list[Example]:
+    """The same question about each picture."""
+    from lmlab.data.readers.picture_files import list_pictures
+
+    if "captions" not in task.reads:
+        raise ValueError(f"--question is for runs that answer questions about pictures, and this run does {task.name}")
+    return [task.make_example([str(path), question]) for path in list_pictures(paths)]
 
 
 def _read_questions(file: str) -> list[str]:

@@ -14,7 +14,7 @@ from lmlab.cli.texts import spooled
 if TYPE_CHECKING:
     from lmlab.metrics.statistics import Estimate
     from lmlab.prompting import Asked
-    from lmlab.prompting.comparing import Finetuned
+    from lmlab.prompting.asking import Finetuned
 
 
 def prompt(
@@ -63,7 +63,7 @@ def prompt(
         asked = ask(lm, template, items, shots=numbers, seed=seed, most=examples, progress=progress)
     tuned, seen = None, 0
     if finetuned is not None:
-        from lmlab.prompting.comparing import score_finetuned
+        from lmlab.prompting.asking import score_finetuned
         from lmlab.transfer.evaluation import find_trained_on, format_trained_on
 
         tuned = score_finetuned(load(finetuned, device=choose_device(device)), items, most=examples, seed=seed)

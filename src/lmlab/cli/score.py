@@ -152,7 +152,7 @@ def _run_and_weight(given: str) -> tuple[str, float | None]:
     try:
         return path, float(weight)
     except ValueError:
-        raise ValueError(f"--mix {given}: {weight!r} is no weight; write --mix RUN=0.5") from None
+        raise ValueError(f"--mix {given}: {weight!r} is not a weight; write --mix RUN=0.5") from None
 
 
 def _mixture(

@@ -33,7 +33,7 @@ def read_documents(files: Sequence[str], *, documents: str) -> list[str]:
     from lmlab.data.readers.documents import SEPARATORS, gather
 
     if documents not in SEPARATORS:
-        raise ValueError(f"unknown way {documents!r} to tell documents apart{suggest(documents, SEPARATORS)}")
+        raise ValueError(f"unknown document separator {documents!r}{suggest(documents, SEPARATORS)}")
     with _found(files) as (sources, folder):
         gathered, _ = gather(sources, folder / "text", how=documents, report=lambda done: None)
         texts: list[str] = []

@@ -191,7 +191,7 @@ def _draw(
             drawn,
             numbers=[number + 1 for number in numbers],
             model=name,
-            what=f"{heads} of {block} of the decoder." if drawn else "There is nothing to draw: all lines are empty.",
+            what=f"{heads} of {block} of the decoder." if drawn else "There is nothing to plot: all lines are empty.",
         )
         where.write_text(page, encoding="utf-8")
         print(printable(f"wrote {where}"), file=sys.stderr)
@@ -200,6 +200,6 @@ def _draw(
     for path, each in zip(names, drawn, strict=True):
         save_png([draw_alignment(each.source, each.target, each.weights)], path)
     print(
-        printable(f"wrote {', '.join(map(str, names))}" if drawn else "nothing to draw: all lines are empty"),
+        printable(f"wrote {', '.join(map(str, names))}" if drawn else "nothing to plot: all lines are empty"),
         file=sys.stderr,
     )

@@ -103,7 +103,7 @@ def reread(conditions: Conditions, folder: Path) -> Results:
     planned_runs, failures = plan(conditions, corpora)
     records = {each.name: found for each in planned_runs if (found := read_record(folder, each.name)) is not None}
     board = read_json(folder / "leaderboard.json") if (folder / "leaderboard.json").is_file() else {}
-    errors = {entry["name"]: entry["error"] for entry in read_entries(board) if entry["status"] == "failed"}
+    errors = {entry.name: entry.error for entry in read_entries(board) if entry.status == "failed"}
     failures += [
         Skipped(each.name, each.system, errors.get(each.system, "not trained yet"))
         for each in planned_runs
@@ -123,7 +123,7 @@ def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv
     write_json(folder / "leaderboard.json", board)
     passages: dict[tuple[str, str], Passage] = {}
     for record in [*reversed(results.records.values()), *added]:
-        for track in (each for each in tracks_of(record["system"]) if takes_part(record, each)):
+        for track in (each for each in tracks_of(record["system"], record.get("data", "")) if takes_part(record, each)):
             name = record["name"] if "added" in record else record["system"]
             passages[track.name, name] = answers(record, track)["passage"]
     write_bytes(folder / "report.html", make_report(board, passages).encode())

@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
+from lmlab.comparison.entries import Entry, Unranked
 from lmlab.comparison.notes import write_caveats, write_notes
 from lmlab.comparison.ranking import Ranking, rank
-from lmlab.comparison.records import COSTS, Entry, Record
+from lmlab.comparison.records import COSTS, Record
 from lmlab.comparison.runner import Results
-from lmlab.comparison.tracks import TRACKS
+from lmlab.comparison.tracks import TRACKS, all_tracks
+from lmlab.comparison.tracks.sequences import SEQUENCES
 from lmlab.comparison.tracks.track import Track, Units
 from lmlab.metrics.statistics import Difference
 from lmlab.models import LINEAGE
@@ -26,7 +28,9 @@ def make_board(results: Results, *, added: Sequence[Record] = ()) -> Board:
     for record in results.records.values():
         runs.setdefault(record["system"], []).append(record)
     runs |= {record["name"]: [record] for record in added}
-    rankings = [rank(track, runs, results) for track in TRACKS.values()]
+    sequences = results.tests.sequences
+    tracks = TRACKS.values() if sequences is None else [SEQUENCES[sequences.tokenizer.kind]]
+    rankings = [rank(track, runs, results) for track in tracks]
     board: Board = {"conditions": results.description}
     for ranking in rankings:
         board |= _written(ranking, results.description)
@@ -39,13 +43,12 @@ def make_board(results: Results, *, added: Sequence[Record] = ()) -> Board:
 
 
 def _written(ranking: Ranking, conditions: dict[str, Any]) -> Board:
-    track, letters = ranking.track, ranking.letters
-    entries = [{**entry, "letters": letters[name]} if (name := entry["name"]) in letters else entry
-               for entry in ranking.entries]  # fmt: skip
+    track, letters, score = ranking.track, ranking.letters, ranking.track.score.field
+    entries = [replace(entry, letters=letters.get(entry.name, "")).to_json(score) for entry in ranking.entries]
     besides = {
         "ties": ranking.ties,
         "differences": [each._asdict() for each in ranking.differences],
-        "apart": ranking.apart,
+        "apart": [each.to_json(score) for each in ranking.apart],
         "units": asdict(ranking.units),
         "caveats": write_caveats(ranking, conditions),
     }
@@ -58,13 +61,17 @@ def _written(ranking: Ranking, conditions: dict[str, Any]) -> Board:
 def read_entries(board: Board) -> list[Entry]:
     """Return the entries of all tracks."""
     board = _with_new_keys(board)
-    return [entry for track in TRACKS.values() for entry in board.get(track.key or "entries", [])]
+    return [
+        Entry.from_json(entry, track.score.field)
+        for track in all_tracks()
+        for entry in board.get(track.key or "entries", [])
+    ]
 
 
 def read_rankings(board: Board) -> list[Ranking]:
     """The rankings of a board that hold any system, in the order of the tracks, unless all systems of one failed."""
     board = _with_new_keys(board)
-    rankings = [_read(track, board) for track in TRACKS.values() if (track.key or "entries") in board]
+    rankings = [_read(track, board) for track in all_tracks() if (track.key or "entries") in board]
     return sorted((each for each in rankings if each.entries or each.apart), key=lambda each: not each.ranked)
 
 
@@ -77,7 +84,9 @@ def _with_new_keys(board: Board) -> Board:
 def _read(track: Track, board: Board) -> Ranking:
     part = {**board[f"{track.key}_ranking"], "entries": board[track.key]} if track.key else board
     differences = [_read_difference(each) for each in part["differences"]]
-    return Ranking(track, part["entries"], differences, part["apart"], Units(**part["units"]))
+    entries = [Entry.from_json(each, track.score.field) for each in part["entries"]]
+    apart = [Unranked.from_json(each, track.score.field) for each in part["apart"]]
+    return Ranking(track, entries, differences, apart, Units(**part["units"]))
 
 
 def _read_difference(written: dict[str, Any]) -> Difference:
@@ -93,11 +102,11 @@ def headline(ranking: Ranking) -> str:
     first, words = ranking.ranked[0], ranking.track.words
     score = f"{ranking.score(first):.3f} {ranking.track.score.unit}"
     if len(ranking.ranked) == 1:
-        return f"{first['name']} {words.does}: {score}."
+        return f"{first.name} {words.does}: {score}."
     if len(ranking.leaders) > 1:
         best, *others = ranking.leaders
         return f"{best} has the best score{words.leading}, not significantly better than {join(others)}: {score}."
-    return f"{first['name']} {words.does} best: {score}."
+    return f"{first.name} {words.does} best: {score}."
 
 
 def conclusion(ranking: Ranking) -> str:
@@ -108,7 +117,7 @@ def conclusion(ranking: Ranking) -> str:
     if len(ranking.ranked) > 1 and not ranking.tested:
         parts.append("The test text has too few parts to test whether the models differ.")
         return " ".join(parts)
-    behind = [entry["name"] for entry in ranking.ranked if entry["name"] not in ranking.leaders]
+    behind = [entry.name for entry in ranking.ranked if entry.name not in ranking.leaders]
     if behind:
         found = ranking.difference(best, behind[0])
         paired = " (paired test; the intervals overlap)" if found in ranking.paired_only else ""
@@ -138,7 +147,7 @@ def to_csv(board: Board) -> str:
     """The leaderboard as comma-separated values, one system per line; ranks are those in its track."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    tracks = TRACKS.values()
+    tracks = [track for track in all_tracks() if track.name in TRACKS or track.key in board]
     columns = (
         *(
             "rank",
@@ -157,9 +166,9 @@ def to_csv(board: Board) -> str:
     writer.writerow([*columns, *COSTS, "year"])
     for ranking in read_rankings(board):
         for position, entry in enumerate(ranking.entries, start=1):
-            ok = entry["status"] == "ok"
-            values = {**entry, "rank": position if ok else None}
-            costs = [entry["training"].get(name) if ok else None for name in COSTS]
-            year = LINEAGE[entry["kind"]].year if entry["kind"] in LINEAGE else None
+            rank_shown = position if entry.status == "ok" else None
+            values = {**entry.to_json(ranking.track.score.field), "rank": rank_shown}
+            costs = [entry.training.get(name) for name in COSTS]
+            year = LINEAGE[entry.kind].year if entry.kind in LINEAGE else None
             writer.writerow([*(values.get(name) for name in columns), *costs, year])
     return table.getvalue()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.plan import SWEEP_FRACTION, trains
 from lmlab.comparison.ranking import Ranking, tokenizers_of
-from lmlab.comparison.records import Entry, Record, choose_basis
+from lmlab.comparison.records import Record, choose_basis
 from lmlab.comparison.runner import Results
 from lmlab.metrics.statistics import FEWEST_UNITS
 from lmlab.models import LINEAGE
@@ -41,7 +42,7 @@ def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequenc
         *_of_failures(results, entries),
         *overspent(entries, conditions["budget"]),
         *unspent(entries, conditions["budget"]),
-        *(f"{entry['name']}: {entry['added']}" for entry in entries if "added" in entry),
+        *(f"{entry.name}: {entry.added}" for entry in entries if entry.added is not None),
     ]
 
 
@@ -74,7 +75,7 @@ def _of_budget(conditions: dict[str, Any]) -> Iterator[str]:
 
 
 def _of_extrapolation(ranking: Ranking) -> Iterator[str]:
-    gains = [(entry["last_doubling"], entry["name"]) for entry in ranking.ranked if entry["last_doubling"]]
+    gains = [(entry.last_doubling, entry.name) for entry in ranking.ranked if entry.last_doubling]
     improving = sorted((each for each in gains if each[0] > IMPROVING), reverse=True)
     if improving:
         moving = "loss was still falling" if ranking.track.curve.better == "lower" else "score was still rising"
@@ -93,16 +94,17 @@ def _coverage(ranking: Ranking) -> list[str]:
     if not ranking.ranked:
         return []
     if ranking.units.count < FEWEST_UNITS:
-        return [f"The test text has only {units}: too few for intervals and tests."]
+        few = (
+            f"The test text has only {units}"
+            if ranking.track.tested == "test text"
+            else f"There are only {units} to test on"
+        )
+        return [f"{few}: too few for intervals and tests."]
     # counting gives the same n-gram model with every seed
-    seeds = {
-        each["name"]: len(each["seeds"])
-        for each in ranking.ranked
-        if each["kind"] not in LINEAGE or trains(each["kind"])
-    }
+    seeds = {each.name: len(each.seeds) for each in ranking.ranked if each.kind not in LINEAGE or trains(each.kind)}
     single = [name for name, count in seeds.items() if count == 1]
     several = sorted({count for count in seeds.values() if count > 1})
-    covered = f"ntervals and tests{systems} cover the choice of test text ({units})"
+    covered = f"ntervals and tests{systems} cover the choice of {ranking.track.tested} ({units})"
     if not seeds:
         return [f"I{covered}."]
     if not several:
@@ -120,15 +122,15 @@ def _coverage(ranking: Ranking) -> list[str]:
 
 def _of_intervals(results: Results, rankings: Sequence[Ranking]) -> Iterator[str]:
     if any(ranking.tested for ranking in rankings):
-        blocks = any(ranking.units.kind != "documents" for ranking in rankings)
+        blocks = any(ranking.units.kind == "blocks of lines" for ranking in rankings)
         yield (
-            "Confidence intervals (95%) and p-values: paired bootstrap over the test text"
+            f"Confidence intervals (95%) and p-values: paired bootstrap over the {rankings[0].track.tested}"
             + " (blocks of lines, because there are too few documents)" * blocks
             + ", Student's t over seeds where there are several (docs/guides/statistics.md). p-values are corrected "
             "for the number of pairs (Holm)."
         )
     size = results.tests.whole.sizes.sum()
-    if size < SHORT_TEST:
+    if size < SHORT_TEST and results.tests.sequences is None:
         yield f"The test text is short ({int(size):,} bytes), so the confidence intervals are wide."
 
 
@@ -142,7 +144,7 @@ def _of_costs(conditions: dict[str, Any], entries: Sequence[Entry]) -> Iterator[
             else "No model was compiled (torch.compile)."
         )
     )
-    methods = sorted({entry["energy_method"] for entry in entries if entry["energy_method"]})
+    methods = sorted({entry.energy_method for entry in entries if entry.energy_method})
     yield (
         f"Energy: {', '.join(methods) or 'not measured'}. {describe_basis(entries)} CO2e at {conditions['grid']}. "
         "FLOPs: matrix products of forward and backward passes, counted for each architecture."
@@ -151,7 +153,7 @@ def _of_costs(conditions: dict[str, Any], entries: Sequence[Entry]) -> Iterator[
 
 def describe_basis(entries: Sequence[Entry]) -> str:
     """What the seconds and joules of a table are of."""
-    if choose_basis(entry["training"] for entry in entries).alone:
+    if choose_basis(entry.training for entry in entries).alone:
         return "Seconds and joules are of training only, without validation and checkpoints."
     return "Seconds and joules are of the whole run, including validation and checkpoints."
 
@@ -169,14 +171,14 @@ def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[
         yield "Learning rates are the tuned defaults of each model (docs/guides/comparing.md); --sweep tries others."
     joined = {record["name"]: [record] for record in added}
     for ranking in rankings:
-        names = [entry["name"] for entry in (*ranking.ranked, *ranking.apart)]
+        names = [*(entry.name for entry in ranking.ranked), *(each.name for each in ranking.apart)]
         runs = {name: joined.get(name, []) for name in names}
         if len(tokenizers_of(conditions, runs)) > 1:
             yield (
                 "The models use different tokenizers, so only bits per byte are compared; perplexities per token "
                 "would not be comparable."
             )
-        elif any(entry["lossy"] for entry in ranking.ranked):
+        elif any(entry.lossy for entry in ranking.ranked):
             yield (
                 f"The tokenizer{ranking.track.of_systems} is lossy: part of the text is lost, so bits per byte are "
                 "too low, for all alike. Compare them only with each other, and perplexities only with those of the "
@@ -190,7 +192,7 @@ def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[
 
 
 def _of_failures(results: Results, entries: Sequence[Entry]) -> Iterator[str]:
-    known = {entry["kind"] for entry in entries}
+    known = {entry.kind for entry in entries}
     yield from (
         f"{each.name} failed and is not ranked: {each.reason}" for each in results.failures if each.system in known
     )
@@ -199,12 +201,12 @@ def _of_failures(results: Results, entries: Sequence[Entry]) -> Iterator[str]:
 def shared_cpu(entries: Sequence[Entry], *, cores: int) -> list[str]:
     """A warning where models that train on the CPU used less than 90% of the requested cores."""
     used = {
-        entry["name"]: entry["training"]["cpu_seconds"] / entry["training"]["wall_seconds"]
+        entry.name: entry.training["cpu_seconds"] / entry.training["wall_seconds"]
         for entry in entries
-        if "added" not in entry
-        and trains(entry["kind"])
-        and entry["training"]["wall_seconds"] > 0
-        and not entry["training"].get("gpu_seconds")
+        if entry.added is None
+        and trains(entry.kind)
+        and entry.training["wall_seconds"] > 0
+        and not entry.training.get("gpu_seconds")
     }
     low = sorted((name for name in used if used[name] < ENOUGH_CPU * cores), key=lambda name: used[name])
     if not low:
@@ -223,11 +225,11 @@ def shared_cpu(entries: Sequence[Entry], *, cores: int) -> list[str]:
 def overspent(entries: Sequence[Entry], budget: str) -> list[str]:
     """Runs that took more than they were given: with a budget in time, the last step is finished."""
     amount, unit = parse_budget(budget)
-    spent = {e["name"]: e["training"][unit] for e in entries if "added" not in e and unit in e["training"]}
-    over = [e for e in entries if spent.get(e["name"], 0.0) > amount * (1 + TOLERANCE)]
+    spent = {e.name: e.training[unit] for e in entries if e.added is None and unit in e.training}
+    over = [e for e in entries if spent.get(e.name, 0.0) > amount * (1 + TOLERANCE)]
     return [
-        f"{e['name']} took {spent[e['name']]:.3g} {unit}, {spent[e['name']] / amount - 1:.0%} over the budget: "
-        + ("a single step takes longer than that." if trains(e["kind"]) else "one pass of counting takes that long.")
+        f"{e.name} took {spent[e.name]:.3g} {unit}, {spent[e.name] / amount - 1:.0%} over the budget: "
+        + ("a single step takes longer than that." if trains(e.kind) else "one pass of counting takes that long.")
         for e in over
     ]
 
@@ -237,8 +239,8 @@ def unspent(entries: Sequence[Entry], budget: str) -> list[str]:
     amount, unit = parse_budget(budget)
     if unit == "seconds":
         return []
-    trained = [e for e in entries if "added" not in e and e["training"].get("flops")]  # what counts words has none
-    used = {e["name"]: e["training"].get(unit, amount) / amount for e in trained}
+    trained = [e for e in entries if e.added is None and e.training.get("flops")]  # what counts words has none
+    used = {e.name: e.training.get(unit, amount) / amount for e in trained}
     under = {name: fraction for name, fraction in used.items() if fraction < 1 - LEFT_OVER}
     if not under:
         return []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.ranking import Ranking
-from lmlab.comparison.records import Entry, choose_basis, extrapolate
+from lmlab.comparison.records import choose_basis, extrapolate
 from lmlab.comparison.tracks import systems_of
 from lmlab.pages.figures import PALETTE, Chart, Point, Series, pareto_front
 
@@ -21,7 +22,7 @@ def choose_colours(ranking: Ranking) -> dict[str, str]:
     """One colour for each system, the same in every comparison where that is possible."""
     known = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(systems_of(ranking.track))}
     extra = iter(PALETTE[::-1] * (1 + len(ranking.ranked) // len(PALETTE)))
-    return {entry["name"]: known.get(entry["name"]) or next(extra) for entry in ranking.ranked}
+    return {entry.name: known.get(entry.name) or next(extra) for entry in ranking.ranked}
 
 
 def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
@@ -31,14 +32,14 @@ def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
     for axis, label in AXES.items():
         series = [
             Series(
-                entry["name"],
-                colours[entry["name"]],
-                [Point(point[axis], point[metric.field]) for point in entry["curve"]],
-                level=len(entry["curve"]) == 1 or not all(point[axis] > 0 for point in entry["curve"]),
-                extrapolation=extrapolate(entry["curve"], axis, metric=metric.field, better=metric.better),
+                entry.name,
+                colours[entry.name],
+                [Point(point[axis], point[metric.field]) for point in entry.curve],
+                level=len(entry.curve) == 1 or not all(point[axis] > 0 for point in entry.curve),
+                extrapolation=extrapolate(entry.curve, axis, metric=metric.field, better=metric.better),
             )
             for entry in ranking.ranked
-            if entry["curve"]
+            if entry.curve
         ]
         if any(not each.level for each in series):
             title = f"Learning curves against {label}"
@@ -49,17 +50,17 @@ def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
 def cost_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
     """Quality against cost, with the Pareto front: no system is better in both."""
     score = ranking.track.score
-    basis = choose_basis(entry["training"] for entry in ranking.ranked)
+    basis = choose_basis(entry.training for entry in ranking.ranked)
     axes: dict[str, tuple[str, Callable[[Entry], float]]] = {
         "joules": ("joules of training" + ", validation included" * (not basis.alone), _spent(basis.joules)),
         "seconds": ("seconds of training", _spent("seconds")),
         "flops": ("training FLOPs", _spent("flops")),
         "tokens": ("tokens read in training", _spent("tokens")),
-        "parameters": ("parameters", lambda entry: float(entry["parameters"])),
+        "parameters": ("parameters", lambda entry: float(entry.parameters)),
     }
     charts = []
     for axis, (label, price) in axes.items():
-        points = {entry["name"]: (price(entry), ranking.score(entry)) for entry in ranking.ranked}
+        points = {entry.name: (price(entry), ranking.score(entry)) for entry in ranking.ranked}
         series = [
             Series(name, colours[name], [Point(*point)], level=point[0] <= 0)
             for name, point in points.items()
@@ -79,7 +80,7 @@ def _name(ranking: Ranking, chart: str) -> str:
 
 
 def _spent(name: str) -> Callable[[Entry], float]:
-    return lambda entry: float(entry["training"].get(name) or 0.0)
+    return lambda entry: float(entry.training.get(name) or 0.0)
 
 
 def all_charts(rankings: Sequence[Ranking]) -> list[Chart]:

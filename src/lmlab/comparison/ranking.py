@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmlab.comparison.records import Entry, Record, last_doubling, mean_costs, mean_curve
+from lmlab.comparison.entries import Entry, Unranked
+from lmlab.comparison.records import Record, last_doubling, mean_costs, mean_curve
 from lmlab.comparison.runner import Results
 from lmlab.comparison.tracks import track_of
 from lmlab.comparison.tracks.track import Track, Units
@@ -24,13 +25,13 @@ class Ranking(NamedTuple):
     track: Track
     entries: list[Entry]  # best first, failed ones last
     differences: list[Difference]  # of every pair
-    apart: list[dict[str, Any]]  # those that cannot be ranked with the rest
+    apart: list[Unranked]  # those that cannot be ranked with the rest
     units: Units
 
     @property
     def ranked(self) -> list[Entry]:
         """Those that were scored, best first."""
-        return [entry for entry in self.entries if entry["status"] == "ok"]
+        return [entry for entry in self.entries if entry.status == "ok"]
 
     @property
     def tested(self) -> bool:
@@ -56,7 +57,7 @@ class Ranking(NamedTuple):
     @property
     def paired_only(self) -> list[Difference]:
         """Significant differences whose intervals overlap: only the paired test shows them."""
-        entries = {entry["name"]: entry for entry in self.ranked}
+        entries = {entry.name: entry for entry in self.ranked}
         significant = [each for each in self.differences if each.significant]
         return [each for each in significant if _overlap(entries[each.better], entries[each.worse])]
 
@@ -65,12 +66,13 @@ class Ranking(NamedTuple):
         return next(each for each in self.differences if {each.better, each.worse} == {one, other})
 
     def score(self, entry: Entry) -> float:
-        """What the entry is ranked by."""
-        return float(entry[self.track.score.field])
+        """What an entry that was scored is ranked by."""
+        assert entry.score is not None
+        return entry.score
 
     @property
     def _names(self) -> list[str]:
-        return [entry["name"] for entry in self.ranked]
+        return [entry.name for entry in self.ranked]
 
 
 def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) -> Ranking:
@@ -92,11 +94,7 @@ def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) 
         [*entries, *(_failed(track, system, reason) for system, reason in failed.items())],
         scores.compare(),
         [
-            {
-                "name": name,
-                track.score.field: float(np.mean([track.score_run(each, results.tests) for each in runs[name]])),
-                "reason": APART_REASON,
-            }
+            Unranked(name, float(np.mean([track.score_run(each, results.tests) for each in runs[name]])), APART_REASON)
             for name in apart
         ],
         track.units(results.tests),
@@ -105,7 +103,7 @@ def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) 
 
 def takes_part(record: Record, track: Track) -> bool:
     """Whether a run was measured in a track."""
-    return track is track_of(record["system"]) or track.name in record.get("also", {})
+    return track is track_of(record["system"], record.get("data", "")) or track.name in record.get("also", {})
 
 
 def answers(record: Record, track: Track) -> Record:
@@ -120,50 +118,39 @@ def tokenizers_of(description: Mapping[str, Any], runs: Mapping[str, Sequence[Re
 
 
 def _overlap(one: Entry, other: Entry) -> bool:
-    if None in (one["low"], one["high"], other["low"], other["high"]):
+    if one.low is None or one.high is None or other.low is None or other.high is None:
         return False
-    return bool(one["low"] <= other["high"] and other["low"] <= one["high"])
+    return one.low <= other.high and other.low <= one.high
 
 
 def _entry(track: Track, name: str, records: Sequence[Record], scores: Scores, same_tokens: bool) -> Entry:
     first, estimate = records[0], scores.estimate(name)
     curve = mean_curve([each["curve"] for each in records])
-    entry: Entry = {
-        "name": name,
-        "kind": first["system"],
-        "predicts": track.name,
-        "run": first["run"] if "run" in first else [each["name"] for each in records],
-        "seeds": [each["seed"] for each in records],
-        track.score.field: estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        **track.summarise(records, same_tokens=same_tokens),
-        "parameters": first["parameters"],
-        "embedding_parameters": first["embedding_parameters"],
-        "training": mean_costs([each["training"] for each in records]),
-        "energy_method": first["energy_method"],
-        "rate": first["rate"],
-        "sweep": first["sweep"],
-        "lossy": any(each["lossy"] for each in records),
-        "unknown": first["unknown"],
-        "sample": first["sample"],
-        "curve": curve,
-        "last_doubling": last_doubling(curve, metric=track.curve.field, better=track.curve.better),
-        "status": "ok",
-    }
-    if len(records) > 1:
-        entry["each_seed"] = scores.each_seed[name]
-    if "added" in first:
-        entry["added"] = first["added"]
-    return entry
+    return Entry(
+        name=name,
+        kind=first["system"],
+        predicts=track.name,
+        run=first["run"] if "run" in first else [each["name"] for each in records],
+        seeds=[each["seed"] for each in records],
+        score=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        measured=track.summarise(records, same_tokens=same_tokens),
+        parameters=first["parameters"],
+        embedding_parameters=first["embedding_parameters"],
+        training=mean_costs([each["training"] for each in records]),
+        energy_method=first["energy_method"],
+        rate=first["rate"],
+        sweep=first["sweep"],
+        lossy=any(each["lossy"] for each in records),
+        unknown=first["unknown"],
+        sample=first["sample"],
+        curve=curve,
+        last_doubling=last_doubling(curve, metric=track.curve.field, better=track.curve.better),
+        each_seed=scores.each_seed[name] if len(records) > 1 else None,
+        added=first.get("added"),
+    )
 
 
 def _failed(track: Track, system: str, error: str) -> Entry:
-    return {
-        "name": system,
-        "kind": system,
-        "predicts": track.name,
-        track.score.field: None,
-        "status": "failed",
-        "error": error,
-    }
+    return Entry(name=system, kind=system, predicts=track.name, status="failed", error=error)

@@ -19,9 +19,7 @@ from lmlab.training.progress import TrainingProgress
 from lmlab.units import training_seconds
 
 Record = dict[str, Any]
-"""Of one run: its system, what its track measures (see `tracks`), and `spent`."""
-Entry = dict[str, Any]
-"""Of one system in a leaderboard: the mean of its runs."""
+"""The content of `scores/RUN.json`: the system of a run, what its track measures (see `tracks`), and `spent`."""
 Curve = list[dict[str, float]]
 """Points with `tokens`, `seconds`, `flops`, `joules`, and the metric; `seconds` are of training alone."""
 COSTS = ("tokens", "steps", "flops", "seconds", "wall_seconds", "cpu_seconds", "gpu_seconds", "joules", "grams")

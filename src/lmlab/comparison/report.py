@@ -8,15 +8,16 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.leaderboard import Board, conclusion, describe_groups, headline, join, read_rankings
 from lmlab.comparison.notes import write_caveats
 from lmlab.comparison.plots import choose_colours, cost_charts, curve_charts
 from lmlab.comparison.ranking import Ranking
-from lmlab.comparison.records import EXTRAPOLATED, Basis, Entry, choose_basis, validation_seconds
+from lmlab.comparison.records import EXTRAPOLATED, Basis, choose_basis, validation_seconds
 from lmlab.comparison.tracks.track import Track
 from lmlab.models import LINEAGE
 from lmlab.pages.figures import Chart
-from lmlab.pages.formats import duration, number, short
+from lmlab.pages.formats import duration, number, short, size
 from lmlab.pages.page import Cell, render
 from lmlab.training.budget import parse_budget
 
@@ -103,8 +104,8 @@ def make_report(board: Board, passages: Mapping[tuple[str, str], Passage]) -> Ma
         conclusion=conclusion(rankings[0]),
         lead={
             "models": len(conditions["systems"]),
-            "train": conditions["text"]["train"]["bytes"],
-            "test": conditions["text"]["test"]["bytes"],
+            "train": _describe_size(conditions["text"]["train"], rankings[0].track.tested.removeprefix("test ")),
+            "test": _describe_size(conditions["text"]["test"], rankings[0].track.tested),
             "budget": _spaced(conditions["budget"]),
             "others": _describe_others(rankings),
         },
@@ -120,12 +121,17 @@ def _describe_others(rankings: Sequence[Ranking]) -> list[str]:
     """Why there are several rankings, if there are."""
     lines = [f"The first ranking is of those that {rankings[0].track.words.do}."] if len(rankings) > 1 else []
     for ranking in rankings[1:]:
-        names = join([entry["name"] for entry in (*ranking.entries, *ranking.apart)])
+        names = join([*(entry.name for entry in ranking.entries), *(each.name for each in ranking.apart)])
         lines.append(
             f"Others {ranking.track.words.do} ({names}): these scores are not comparable, so they are ranked "
             "separately, further below."
         )
     return lines
+
+
+def _describe_size(split: Mapping[str, int], what: str) -> str:
+    """The size of a split in words: `1.2 MB of text`, `77 test pieces`."""
+    return f"{size(split['bytes'])} of {what}" if "bytes" in split else f"{split['documents']:,} {what}"
 
 
 def _spaced(budget: str) -> str:
@@ -143,10 +149,12 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
     in_part = any(ranking.track.on_part for ranking in rankings)
     part = f"{conditions['part']['documents']:,} documents, {conditions['part']['bytes']:,} bytes of the test text"
     return {
-        "text": ", ".join(data["text"]),
-        "documents": data["documents"],
+        "text": ", ".join(data.get("text") or data.get("notes") or data.get("images")),
+        **({"documents": data["documents"]} if "documents" in data else {}),
         **{
-            f"{name} text": f"{part['documents']:,} documents, {part['bytes']:,} bytes, {part['words']:,} words"
+            f"{name} {rankings[0].track.tested.removeprefix('test ')}": ", ".join(
+                f"{count:,} {unit}" for unit, count in part.items()
+            )
             for name, part in text.items()
         },
         **({"pseudo-log-likelihood of": part} if in_part else {}),
@@ -176,7 +184,7 @@ def view_ranking(
     table = _leaderboard(ranking, colours)
     shown = list(zip(table.rows, ranking.ranked, strict=True))
     paired = ranking.paired_only
-    gains = [(entry["last_doubling"], entry["name"]) for entry in ranking.ranked if entry["last_doubling"] is not None]
+    gains = [(entry.last_doubling, entry.name) for entry in ranking.ranked if entry.last_doubling is not None]
     return RankingView(
         track=track,
         headline="" if first else headline(ranking),
@@ -208,43 +216,43 @@ def _tabs(charts: Sequence[Chart]) -> dict[str, Chart]:
 def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> Leaderboard:
     ranked, track, letters = ranking.ranked, ranking.track, ranking.letters
     leading = ranking.leaders if ranked else []
-    cells = {entry["name"]: track.cells(entry) for entry in ranked}
+    cells = {entry.name: track.cells(entry) for entry in ranked}
     own = list(dict.fromkeys(title for each in cells.values() for title, cell in each.items() if cell.value))
-    basis = choose_basis(entry["training"] for entry in ranked)
+    basis = choose_basis(entry.training for entry in ranked)
     of = "(training)" if basis.alone else "(with validation)"
     rows = [
         Row(
-            name=entry["name"],
-            colour=colours[entry["name"]],
-            mark=" †" if "added" in entry else "",
+            name=entry.name,
+            colour=colours[entry.name],
+            mark=" †" if entry.added is not None else "",
             what=_what(entry),
             value=ranking.score(entry),
-            low=entry["low"],
-            high=entry["high"],
-            letters=letters.get(entry["name"], ""),
+            low=entry.low,
+            high=entry.high,
+            letters=letters.get(entry.name, ""),
             cells=[
-                *(cell if (cell := cells[entry["name"]][title]).value else Cell("–") for title in own),
-                Cell(short(entry["parameters"])),
-                Cell(number(entry["training"].get("tokens"))),
-                _time(entry["training"], basis),
-                _energy(entry["training"], basis),
+                *(cell if (cell := cells[entry.name][title]).value else Cell("–") for title in own),
+                Cell(short(entry.parameters)),
+                Cell(number(entry.training.get("tokens"))),
+                _time(entry.training, basis),
+                _energy(entry.training, basis),
             ],
-            leads=entry["name"] in leading,
+            leads=entry.name in leading,
         )
         for entry in ranked
     ]
     score = f"{track.score.label}: {track.score.metric.better} is better"
     costs = ["parameters", "training tokens", f"time {of}", f"energy {of}, CO2e"]
     columns = ["", "model", score, "", *["group"] * bool(letters), *own, *costs]
-    left_out = [LeftOut(each["name"], "not ranked", each["reason"]) for each in ranking.apart]
-    failed = [LeftOut(entry["name"], "failed", entry["error"]) for entry in ranking.entries if entry["status"] != "ok"]
+    left_out = [LeftOut(each.name, "not ranked", each.reason) for each in ranking.apart]
+    failed = [LeftOut(entry.name, "failed", entry.error) for entry in ranking.entries if entry.status != "ok"]
     return Leaderboard(columns, rows, left_out + failed, bool(letters))
 
 
 def _what(entry: Entry) -> str:
-    kind = entry["kind"]
+    kind = entry.kind
     what = f"{LINEAGE[kind].summary}, {LINEAGE[kind].year}" if kind in LINEAGE else kind
-    return f"{what}; lossy" if entry["lossy"] else what
+    return f"{what}; lossy" if entry.lossy else what
 
 
 def _time(training: Mapping[str, float], basis: Basis) -> Cell:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from lmlab.comparison.conditions import describe_conditions
-from lmlab.comparison.held_out import Tests, make_test_text, shorten_for_pseudo
+from lmlab.comparison.held_out import HeldOutItems, Tests, TestText, make_test_text, shorten_for_pseudo
 from lmlab.comparison.plan import (
     SWEEP_FACTORS,
     SWEEP_FRACTION,
@@ -27,6 +27,7 @@ from lmlab.comparison.tracks.track import Track
 from lmlab.costs.parameters import count_parameters
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.sequences import SequenceSplit
 from lmlab.language_model import LanguageModel, load
 from lmlab.runs import run
 from lmlab.runs.jobs import Plan, Reporter
@@ -116,12 +117,13 @@ def train_and_score(
     watcher.ready(planned_runs, failures)
     _warm_up()
     records: dict[str, Record] = {}
+    session = _Session(folder, watcher, interrupted)
     for planned in planned_runs:
         corpus = corpora[conditions.tokenizers[planned.system]]
         try:
             record = read_record(folder, planned.name)
             if record is None:
-                record = _enter(planned, conditions, corpus, folder, tests, watcher, interrupted)
+                record = session.train_and_score(planned, conditions, corpus, tests)
         except Interruption:
             raise
         except Exception as error:
@@ -130,7 +132,7 @@ def train_and_score(
             watcher.failed(planned, reason)
             continue
         records[planned.name] = record
-        watcher.scored(planned, record, track_of(planned.system).score_run(record, tests))
+        watcher.scored(planned, record, track_of(planned.system, record.get("data", "")).score_run(record, tests))
     return Results(description, tests, planned_runs, records, failures)
 
 
@@ -152,6 +154,10 @@ def prepare_corpora(conditions: Conditions, watcher: Watcher) -> dict[str, Corpu
 
 def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
     """The test documents, which are the same whatever the tokenizer; the part is as short as the finest wants it."""
+    test = next(iter(corpora.values())).test
+    if isinstance(test, SequenceSplit):
+        empty = TestText([], "")
+        return Tests(empty, empty, HeldOutItems(list(test.items()), test.tokenizer))
     in_part = [
         spec for system, spec in conditions.tokenizers.items() if any(track.on_part for track in tracks_of(system))
     ]
@@ -175,91 +181,87 @@ def evaluate_run(
     def evaluate(track: Track) -> Record:
         return {"curve": read_curve(path, metric=track.curve.field), **track.evaluate(model, path, tests, progress)}
 
-    first, *others = tracks_of(system)
+    data = "" if tests.sequences is None else tests.sequences.tokenizer.kind
+    first, *others = tracks_of(system, data)
     also = {track.name: evaluate(track) for track in others}
-    return {**evaluate(first), **({"also": also} if also else {})}
+    return {**({"data": data} if data else {}), **evaluate(first), **({"also": also} if also else {})}
 
 
-def _enter(
-    planned: PlannedRun,
-    conditions: Conditions,
-    corpus: Corpus,
-    folder: Path,
-    tests: Tests,
-    watcher: Watcher,
-    interrupted: Callable[[], bool],
-) -> Record:
-    """Train one system with one seed, score it and write its record."""
-    budget = parse_budget(budget_of(conditions, planned.system, corpus))
-    sweep: list[dict[str, Any]] = []
-    recipe = planned.recipe
-    if conditions.sweep and trains(planned.system):
-        sweep = _sweep(planned, budget, folder, watcher, interrupted)
-        best = min(sweep, key=lambda tried: math.inf if (loss := tried["valid_loss"]) is None else loss)
-        budget = Budget(budget.amount * (1 - SWEEP_FRACTION), budget.unit)
-        recipe = _with_training(recipe, rate=best["rate"])
-    recipe = _with_training(recipe, budget=write_budget(budget))
-    watcher.begin(planned, "training")
-    outcome = _train(recipe, folder / planned.name, _Relay(planned, watcher), interrupted)
-    watcher.begin(planned, "scoring")
+class _Session(NamedTuple):
+    """Trains and scores the systems of a comparison in its folder."""
 
-    def scoring(done: int, total: int) -> None:
-        watcher.begin(planned, f"scoring {done / max(1, total):.0%}")
+    folder: Path
+    watcher: Watcher
+    interrupted: Callable[[], bool]
 
-    model = load(folder / planned.name, device=choose_device(recipe.train.device))
-    record = {
-        "name": planned.name,
-        "system": planned.system,
-        "seed": planned.seed,
-        "weights_sha256": digest(folder / planned.name / "model.safetensors"),
-        "parameters": outcome.parameters,
-        "embedding_parameters": count_parameters(model.model).embedding,
-        "rate": recipe.train.rate if trains(planned.system) else None,
-        "sweep": sweep,
-        "training": add_costs([spent(outcome.progress, recipe), *(tried["training"] for tried in sweep)]),
-        "energy_method": outcome.progress.energy_method,
-        **evaluate_run(model, folder / planned.name, tests, system=planned.system, progress=scoring),
-    }
-    write_record(folder, planned.name, record)
-    return record
+    def train_and_score(self, planned: PlannedRun, conditions: Conditions, corpus: Corpus, tests: Tests) -> Record:
+        """Train one system with one seed, score it and write its record."""
+        budget = parse_budget(budget_of(conditions, planned.system, corpus))
+        sweep: list[dict[str, Any]] = []
+        recipe = planned.recipe
+        if conditions.sweep and trains(planned.system):
+            sweep = self._sweep(planned, budget)
+            best = min(sweep, key=lambda tried: math.inf if (loss := tried["valid_loss"]) is None else loss)
+            budget = Budget(budget.amount * (1 - SWEEP_FRACTION), budget.unit)
+            recipe = _with_training(recipe, rate=best["rate"])
+        recipe = _with_training(recipe, budget=write_budget(budget))
+        self.watcher.begin(planned, "training")
+        outcome = self._train(recipe, self.folder / planned.name, _Relay(planned, self.watcher))
+        self.watcher.begin(planned, "scoring")
 
+        def scoring(done: int, total: int) -> None:
+            self.watcher.begin(planned, f"scoring {done / max(1, total):.0%}")
 
-def _sweep(
-    planned: PlannedRun, budget: Budget, folder: Path, watcher: Watcher, interrupted: Callable[[], bool]
-) -> list[dict[str, Any]]:
-    """Three short runs with lower, usual and higher learning rates, out of the same budget."""
-    per_rate = Budget(budget.amount * SWEEP_FRACTION / len(SWEEP_FACTORS), budget.unit)
-    tried = []
-    for factor in SWEEP_FACTORS:
-        rate = planned.recipe.train.rate * factor
-        watcher.begin(planned, f"rate {rate:.2g}")
-        recipe = _with_training(planned.recipe, rate=rate, budget=write_budget(per_rate), evaluations=1)
-        relay = _Relay(planned, watcher)
-        loss: float | None = None
-        bits: float | None = None
-        try:
-            outcome = _train(recipe, folder / SWEEP / f"{planned.name}-rate{rate:.2g}", relay, interrupted)
-            loss, bits, progress = outcome.progress.best, outcome.bits_per_byte, outcome.progress
-        except NotFiniteError:  # too high a rate is a result like any other; it cost what it cost
-            progress = relay.last
-        cost = spent(progress, recipe)
-        tried.append({"rate": rate, "valid_loss": loss, "valid_bits_per_byte": bits, "training": cost})
-    if all(found["valid_loss"] is None for found in tried):
-        raise ValueError("training failed with every learning rate of the sweep; give a lower --set train.rate")
-    return tried
+        model = load(self.folder / planned.name, device=choose_device(recipe.train.device))
+        record = {
+            "name": planned.name,
+            "system": planned.system,
+            "seed": planned.seed,
+            "weights_sha256": digest(self.folder / planned.name / "model.safetensors"),
+            "parameters": outcome.parameters,
+            "embedding_parameters": count_parameters(model.model).embedding,
+            "rate": recipe.train.rate if trains(planned.system) else None,
+            "sweep": sweep,
+            "training": add_costs([spent(outcome.progress, recipe), *(tried["training"] for tried in sweep)]),
+            "energy_method": outcome.progress.energy_method,
+            **evaluate_run(model, self.folder / planned.name, tests, system=planned.system, progress=scoring),
+        }
+        write_record(self.folder, planned.name, record)
+        return record
 
+    def _sweep(self, planned: PlannedRun, budget: Budget) -> list[dict[str, Any]]:
+        """Three short runs with lower, usual and higher learning rates, out of the same budget."""
+        per_rate = Budget(budget.amount * SWEEP_FRACTION / len(SWEEP_FACTORS), budget.unit)
+        tried = []
+        for factor in SWEEP_FACTORS:
+            rate = planned.recipe.train.rate * factor
+            self.watcher.begin(planned, f"rate {rate:.2g}")
+            recipe = _with_training(planned.recipe, rate=rate, budget=write_budget(per_rate), evaluations=1)
+            relay = _Relay(planned, self.watcher)
+            loss: float | None = None
+            bits: float | None = None
+            try:
+                outcome = self._train(recipe, self.folder / SWEEP / f"{planned.name}-rate{rate:.2g}", relay)
+                loss, bits, progress = outcome.progress.best, outcome.bits_per_byte, outcome.progress
+            except NotFiniteError:  # too high a rate is a result like any other; it cost what it cost
+                progress = relay.last
+            cost = spent(progress, recipe)
+            tried.append({"rate": rate, "valid_loss": loss, "valid_bits_per_byte": bits, "training": cost})
+        if all(found["valid_loss"] is None for found in tried):
+            raise ValueError("training failed with every learning rate of the sweep; give a lower --set train.rate")
+        return tried
 
-def _train(recipe: Recipe, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> run.Outcome:
-    """Start or resume a run; a directory without a recipe is started again."""
-    if is_run(path):
-        outcome = run.resume(path, reporter=reporter, interrupted=interrupted)
-    else:
-        if (path / LOCK).exists():
-            clear(path)
-        outcome = run.start(recipe, path, reporter=reporter, interrupted=interrupted)
-    if outcome.interrupted:
-        raise Interruption
-    return outcome
+    def _train(self, recipe: Recipe, path: Path, reporter: Reporter) -> run.Outcome:
+        """Start or resume a run; a directory without a recipe is started again."""
+        if is_run(path):
+            outcome = run.resume(path, reporter=reporter, interrupted=self.interrupted)
+        else:
+            if (path / LOCK).exists():
+                clear(path)
+            outcome = run.start(recipe, path, reporter=reporter, interrupted=self.interrupted)
+        if outcome.interrupted:
+            raise Interruption
+        return outcome
 
 
 def _with_training(recipe: Recipe, **settings: Any) -> Recipe:

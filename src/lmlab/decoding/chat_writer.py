@@ -135,6 +135,6 @@ class ChatWriter:
             ids: list[int] = self._engine.encode(text, add_special_tokens=False).ids
         except (UnicodeEncodeError, TypeError):
             raise ChatTemplateError(
-                "the messages hold half of a surrogate pair, which is not Unicode text; leave that character out"
+                "the messages contain half of a surrogate pair, which is not Unicode text; leave that character out"
             ) from None
         return ids

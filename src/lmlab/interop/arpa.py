@@ -217,7 +217,7 @@ def _read_rows(lines: _Lines, *, n: int, count: int) -> Iterator[tuple[float, li
         if not n + 1 <= len(fields) <= n + 2:
             raise lines.error(f"expected a number, {n} words and perhaps a number, found {line[:60]!r}")
         if not (log < 0.001 and abs(backoff) < INFINITY):
-            raise lines.error(f"{line[:60]!r} holds a number that is no logarithm of a probability or weight")
+            raise lines.error(f"{line[:60]!r} holds a number that is not the logarithm of a probability or weight")
         yield log, fields[1 : n + 1], backoff
     else:
         if rows + 1 == count:
@@ -242,7 +242,7 @@ def _read_unigrams(lines: _Lines, *, count: int) -> tuple[list[bytes], list[_Tab
         warnings.warn(f"{lines.path} has no </s>; it is added as a word that is never predicted", stacklevel=3)
     weights[b"</s>"] = weights.get(b"</s>", (ZERO, 0.0))[0], opening
     if len(weights) < 2:
-        raise lines.error(f"a vocabulary of {len(weights)} words is too small; at least 2 are needed beside <s>")
+        raise lines.error(f"a vocabulary of {len(weights)} words is too small; at least 2 are needed besides <s>")
     logs, backoffs = np.array(list(weights.values())).T
     logs = np.clip(logs, ZERO, 0.0)
     tokens = np.arange(len(weights))

@@ -30,7 +30,7 @@ def export_arpa(run: Path, path: Path, *, overwrite: bool = False) -> list[Path]
     _check_target(path, is_arpa(path), "ARPA file", overwrite=overwrite)
     model, tokenizer = load_model(run)
     if not isinstance(model, NGram) or tokenizer is None:
-        raise ValueError(f"{run} holds no n-gram, and only n-grams can be written as ARPA files")
+        raise ValueError(f"{run} is not an n-gram model, and only n-grams can be written as ARPA files")
     words = [tokenizer.engine.id_to_token(token) or "" for token in range(tokenizer.vocabulary)]
     if tokenizer.newline_is_boundary:
         write_arpa(model, path, words=words)

@@ -182,7 +182,7 @@ def _find_weights(folder: Path) -> Path:
     names = " and ".join(path.name for path in weights or tables)
     if not weights:
         raise ValueError(
-            f"{folder} has no weights: there is no table char_embed in {names}; put them beside the options"
+            f"{folder} has no weights: there is no table char_embed in {names}; put them into the folder of the options"
         )
     if len(weights) > 1:
         raise ValueError(f"{folder} has weights in {names}: keep only the file that belongs to the options")

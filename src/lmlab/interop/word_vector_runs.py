@@ -28,7 +28,7 @@ def vectors_of(run: str | Path) -> WordVectors:
             "vectors of texts"
         )
     if not isinstance(embedding, nn.Embedding) or tokenizer is None:
-        raise ValueError(f"{run} has no vectors of tokens; take a network that was trained on text")
+        raise ValueError(f"{run} has no token vectors; use a network that was trained on text")
     tokens = [tokenizer.engine.id_to_token(token) or "" for token in range(tokenizer.vocabulary)]
     return WordVectors(tokens, embedding.weight[: len(tokens)].detach().float().numpy())
 
@@ -50,7 +50,7 @@ def import_vectors(path: Path, run: Path, *, overwrite: bool = False) -> None:
     """Make a word2vec run of a file of word vectors; what stands for unknown words is the mean of all, unless given."""
     found = read_word_vectors(path)
     if not len(found.words):
-        raise ValueError(f"{path} holds no word vectors: it is empty")
+        raise ValueError(f"{path} contains no word vectors: it is empty")
     if twice := [word for number, word in enumerate(found.words) if found.numbers[word] != number]:
         raise ValueError(f"{path} has {twice[0]!r} twice; leave one of them out")
     with staged(run, overwrite=overwrite) as new:

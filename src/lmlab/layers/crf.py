@@ -115,7 +115,7 @@ def legal_tags(labels: Sequence[str], *, scheme: str | None) -> Legal:
     parts = [label.partition("-")[::2] for label in labels]
     for label, (head, _) in zip(labels, parts, strict=True):
         if scheme is not None and head not in SCHEMES[scheme]:
-            raise ValueError(f"{label!r} is no tag of {scheme}, whose tags begin with {', '.join(SCHEMES[scheme])}")
+            raise ValueError(f"{label!r} is not a tag of {scheme}, whose tags begin with {', '.join(SCHEMES[scheme])}")
     outside = ("O", "")
     may = [[_may_follow(before, after, scheme) for after in parts] for before in parts]
     return Legal(
@@ -162,5 +162,5 @@ def check_legal(
     named = f"{where[row]}: " if where else ""
     raise ValueError(
         f"{named}{after} may not follow {before} (word {min(position + 1, int(lengths[row]))} of the sentence): "
-        "mend the tags, or learn without a CRF"
+        "correct the tags, or train without a CRF"
     )

@@ -137,11 +137,11 @@ class Mix(nn.Module):
 
 
 def side_by_side(layers: Sequence[Tensor]) -> Tensor:
-    """[B, T, D] of each layer -> [B, T, L, D], to be mixed; a ValueError where they are not equally wide."""
+    """[B, T, D] of each layer -> [B, T, L, D], to be mixed; a ValueError if their widths differ."""
     widths = [layer.shape[-1] for layer in layers]
     if len(set(widths)) > 1:
         raise ValueError(
             f"layers of widths {', '.join(map(str, widths))} (embeddings first) cannot be mixed: read the last one, or "
-            "take a model whose layers are equally wide (train it with model.hidden = model.width)"
+            "use a model whose layers have the same width (train it with model.hidden = model.width)"
         )
     return torch.stack(list(layers), dim=-2)

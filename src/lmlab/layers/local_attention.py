@@ -76,6 +76,6 @@ class LocalAttention(nn.Module):
         ends = (min(start + self.chunk, length) for start in starts)
         return sum((b - a) * (b - max(0, a - self.chunk)) for a, b in zip(starts, ends, strict=True)) / length
 
-    def work(self, length: int, rounds: int) -> list[tuple[float, float]]:
+    def flops_by_part(self, length: int, rounds: int) -> list[tuple[float, float]]:
         """FLOPs per token of attention, and how many times training in a reversible layer takes these."""
         return [(4.0 * self.heads * self.head_width * self.keys(length), 4.0)]

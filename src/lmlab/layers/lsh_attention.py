@@ -130,20 +130,28 @@ class BucketSlot(NamedTuple):
         return self.positions.narrow(3, 0, self.slot.length)
 
 
-def found(mine: Tensor, theirs: Tensor, *, reach: int) -> Tensor:
+class Known(NamedTuple):
+    """The keys and values of all tokens up to now [B, H, S, d], and their positions in their buckets."""
+
+    keys: Tensor
+    values: Tensor
+    positions: Tensor  # [B, H, R, S]
+
+
+def bucket_mask(queries: Tensor, keys: Tensor, *, reach: int) -> Tensor:
     """Places [B, H, R, T] of queries and [B, H, R, S] of keys -> [B, H, T, S], True where any round finds the key."""
-    seen = torch.zeros(*mine.shape[:2], mine.shape[3], theirs.shape[3], dtype=torch.bool, device=mine.device)
-    for a, b in zip(mine.unbind(2), theirs.unbind(2), strict=True):
-        between = a[..., :, None] - b[..., None, :]
-        seen |= (between > 0) & (between <= reach)
-    return seen
+    mask = torch.zeros(*queries.shape[:2], queries.shape[3], keys.shape[3], dtype=torch.bool, device=queries.device)
+    for query, key in zip(queries.unbind(2), keys.unbind(2), strict=True):
+        distance = query[..., :, None] - key[..., None, :]
+        mask |= (distance > 0) & (distance <= reach)
+    return mask
 
 
-def or_itself(seen: Tensor, first: int) -> Tensor:
-    """The mask [B, H, T, S] in which a query that finds no key, at position `first` + its number, sees itself."""
-    alone = ~seen.any(-1)
-    seen.diagonal(first, dim1=-2, dim2=-1).logical_or_(alone)
-    return seen
+def or_itself(mask: Tensor, first: int) -> Tensor:
+    """The mask [B, H, T, S] in which query i attends to itself, key `first` + i, if it finds no other key."""
+    finds_none = ~mask.any(-1)
+    mask.diagonal(first, dim1=-2, dim2=-1).logical_or_(finds_none)
+    return mask
 
 
 def normalise(x: Tensor) -> Tensor:
@@ -189,14 +197,15 @@ class LSHAttention(nn.Module):
             return self._mix(self._attend_fresh(q, v, positions))
         positions, counts = positions_in_buckets(buckets, counts=slot.counts, stride=self.stride)
         slot.counts.copy_(counts)
-        all_places = slot.extend(positions)
-        k_all, v_all = slot.slot.extend(torch.stack((normalise(q), v), 2)).unbind(2)
+        all_positions = slot.extend(positions)
+        keys, values = slot.slot.extend(torch.stack((normalise(q), v), 2)).unbind(2)
+        known = Known(keys, values, all_positions)
         if slot.slot.start == 0 and slot.slot.rows is None:
             return self._mix(self._attend_fresh(q, v, positions))
         rows = max(1, MASKED // (q.shape[0] * self.heads * slot.slot.length))
         parts = [
-            self._attend_on(q[:, :, a : a + rows], k_all, v_all, positions[..., a : a + rows], all_places, slot.slot, a)
-            for a in range(0, q.shape[2], rows)
+            self._attend_cached(q[:, :, i : i + rows], positions[..., i : i + rows], known, slot=slot.slot, first=i)
+            for i in range(0, q.shape[2], rows)
         ]
         return self._mix(torch.cat(parts, 2))
 
@@ -210,7 +219,7 @@ class LSHAttention(nn.Module):
             return length
         return 2 * rounds * self.reach * self.reach * (1 + -(-length // self.reach)) / length
 
-    def work(self, length: int, rounds: int) -> list[tuple[float, float]]:
+    def flops_by_part(self, length: int, rounds: int) -> list[tuple[float, float]]:
         """FLOPs per token of attention and of hashing, and how many times training in a reversible layer takes these.
 
         The layer is computed twice, and the gradients take two products for each; a text that is sorted has its scores
@@ -227,21 +236,21 @@ class LSHAttention(nn.Module):
             bound = self.stride * (self.buckets + 1)
             apart = q.transpose(1, 2), v.transpose(1, 2)  # as they lie in memory
             return attend_sorted(*apart, positions, reach=self.reach, bound=bound).transpose(1, 2)
-        seen = or_itself(found(positions, positions, reach=self.reach), 0)
-        return attend(q, normalise(q), v, mask=seen, watch=watch)
+        mask = or_itself(bucket_mask(positions, positions, reach=self.reach), 0)
+        return attend(q, normalise(q), v, mask=mask, watch=watch)
 
-    def _attend_on(
-        self, q: Tensor, k: Tensor, v: Tensor, mine: Tensor, theirs: Tensor, slot: Slot, first: int
-    ) -> Tensor:
-        """Some of the new tokens, from number `first` on, of texts that were read before."""
+    def _attend_cached(self, q: Tensor, positions: Tensor, known: Known, *, slot: Slot, first: int) -> Tensor:
+        """Attention of some of the new tokens, from number `first` on, of texts that were read before."""
         watch = self.probabilities if is_watched(self.probabilities) else None
-        seen = found(mine, theirs, reach=self.reach)
+        mask = bucket_mask(positions, known.positions, reach=self.reach)
         if slot.rows is None:
-            return attend(q, k, v, mask=or_itself(seen, slot.start + first), watch=watch)
-        part = slice(first, first + q.shape[2])
-        seen &= slot.rows.mask[:, :, part]
-        itself = torch.arange(k.shape[2], device=k.device) == slot.rows.positions[:, None, part, None]
-        return attend(q, k, v, mask=seen | (itself & ~seen.any(-1, keepdim=True)), watch=watch)
+            mask = or_itself(mask, slot.start + first)
+        else:
+            part = slice(first, first + q.shape[2])
+            mask &= slot.rows.mask[:, :, part]
+            itself = torch.arange(known.keys.shape[2], device=q.device) == slot.rows.positions[:, None, part, None]
+            mask |= itself & ~mask.any(-1, keepdim=True)
+        return attend(q, known.keys, known.values, mask=mask, watch=watch)
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], self.heads, self.head_width).transpose(1, 2)

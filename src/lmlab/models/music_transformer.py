@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from lmlab.layers.cache import Slot
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.skewed_attention import SkewedAttention
+from lmlab.layers.relative_attention import SkewedAttention
 from lmlab.layers.softmax import Softmax
 from lmlab.models.gpt import GPT, DecoderConfig, initialise
 from lmlab.models.model import ModelConfig

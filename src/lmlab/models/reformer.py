@@ -137,7 +137,8 @@ class ReformerConfig(TokenModelConfig):
         return tuple(self.axial_widths) if self.axial_widths is not None else (quarter, self.width - quarter)
 
     @property
-    def each_head(self) -> int:
+    def width_of_head(self) -> int:
+        """The width of a head, given or width / heads."""
         return self.head_width if self.head_width is not None else self.width // self.heads
 
 
@@ -146,14 +147,21 @@ class Block(nn.Module):
 
     def __init__(self, config: ReformerConfig, kind: Literal["local", "lsh"]) -> None:
         super().__init__()
-        size: dict[str, Any] = {"head_width": config.each_head}
         self.attention: LocalAttention | LSHAttention
         if kind == "local":
-            self.attention = LocalAttention(config.width, config.heads, chunk=config.local_chunk, **size)
+            self.attention = LocalAttention(
+                config.width, config.heads, head_width=config.width_of_head, chunk=config.local_chunk
+            )
         else:
-            size |= {"factors": config.factors, "reach": config.chunk, "stride": config.window + config.chunk + 1}
-            cls = LSHAttention if config.attends == "bucket" else ChunkedLSHAttention
-            self.attention = cls(config.width, config.heads, **size)
+            attention = LSHAttention if config.attends == "bucket" else ChunkedLSHAttention
+            self.attention = attention(
+                config.width,
+                config.heads,
+                head_width=config.width_of_head,
+                factors=config.factors,
+                reach=config.chunk,
+                stride=config.window + config.chunk + 1,
+            )
         if isinstance(self.attention, ChunkedLSHAttention):
             chunks = {{"local": config.local_chunk, "lsh": config.chunk}[each] for each in config.kinds}
             self.attention.multiple, self.attention.least = math.lcm(*chunks), min(chunks)
@@ -163,12 +171,14 @@ class Block(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.piece = config.feed_forward_chunk
 
-    def f(self, x: Tensor, kept: Hashes, slot: Slot | BucketSlot | None = None) -> Tensor:
+    def f(self, x: Tensor, hashes: Hashes, slot: Slot | BucketSlot | None = None) -> Tensor:
+        """F(x) = Attention(LN(x)), for x [B, T, D]; `slot` holds the tokens before x."""
         x = self.attention_norm(x)
-        hashes = (kept,) if isinstance(self.attention, LSHAttention) else ()
-        return cast(Tensor, self.dropout(self.attention(x, *hashes, slot)))
+        hashed = isinstance(self.attention, LSHAttention)
+        return cast(Tensor, self.dropout(self.attention(x, hashes, slot) if hashed else self.attention(x, slot)))
 
     def g(self, y: Tensor) -> Tensor:
+        """G(y) = FeedForward(LN(y)), for y [B, T, D]."""
         return cast(Tensor, self.dropout(self.feed_forward(self.feed_forward_norm(y))))
 
     def forward(
@@ -223,7 +233,7 @@ class Reformer(NextTokenModel):
         if hashes < 1:
             raise ValueError(f"hashes = {hashes}: give at least one round")
         config = self.config
-        size = {"heads": config.heads, "width": config.each_head, "factors": config.factors}
+        size = {"heads": config.heads, "width": config.width_of_head, "factors": config.factors}
         rotations = rotations_of(seed, rounds=hashes, **cast(Any, size))
         self.register_buffer("rotations", rotations.to(self.device), persistent=False)
         self.hashes, self.hash_seed = hashes, seed
@@ -254,15 +264,15 @@ class Reformer(NextTokenModel):
             batch_size,
             layers=config.layers,
             heads=config.heads,
-            head_width=config.each_head,
+            head_width=config.width_of_head,
             window=config.window,
             like=self.embedding.weight,
         )
         shape = (batch_size, config.heads, self.hashes)
         hashed, room = config.kinds.count("lsh"), cache.layers[0].shape[3]
-        nowhere = torch.zeros(*shape, room, dtype=torch.long, device=self.device)
-        nobody = torch.zeros(*shape, math.prod(config.factors) + 1, dtype=torch.long, device=self.device)
-        return HashedCache(cache, *(tuple(each.clone() for _ in range(hashed)) for each in (nowhere, nobody)))
+        positions = torch.zeros(hashed, *shape, room, dtype=torch.long, device=self.device)
+        counts = torch.zeros(hashed, *shape, math.prod(config.factors) + 1, dtype=torch.long, device=self.device)
+        return HashedCache(cache, positions.unbind(), counts.unbind())
 
     def forward(
         self,
@@ -273,7 +283,7 @@ class Reformer(NextTokenModel):
     ) -> Output:
         """A fresh text (state None) is read at once; while learning, no layer's activations are kept."""
         if isinstance(state, TextState):
-            return self._read_again(tokens, state)
+            return self._reread(tokens, state)
         length = tokens.shape[1]
         if self.config.attends == "chunk" and lengths is not None and bool((lengths < length).any()):
             return self._read_by_length(tokens, lengths)
@@ -293,9 +303,9 @@ class Reformer(NextTokenModel):
         else:
             x1, x2 = x, x
             del x  # a long text is not kept a third time
-            for block, mine, slot in zip(self.blocks, hashes, slots, strict=True):
+            for block, block_hashes, slot in zip(self.blocks, hashes, slots, strict=True):
                 record_layer(torch.cat((x1, x2), -1))
-                x1, x2 = block(x1, x2, mine, slot)
+                x1, x2 = block(x1, x2, block_hashes, slot)
         hidden = self.dropout(self.norm(torch.cat((x1, x2), -1)))
         record_layer(hidden)
         return Output(hidden, state)
@@ -306,11 +316,11 @@ class Reformer(NextTokenModel):
         room = cache.layers[0].shape[3]
         positions = tuple(with_room(each, room) for each in state.positions)
         hashed = iter(zip(positions, state.counts, strict=True))
-        mine: list[Slot | BucketSlot | None] = [
+        bucket_slots: list[Slot | BucketSlot | None] = [
             BucketSlot(slot, *next(hashed)) if kind == "lsh" else slot
             for kind, slot in zip(self.config.kinds, slots, strict=True)
         ]
-        return HashedCache(cache, positions, state.counts), mine
+        return HashedCache(cache, positions, state.counts), bucket_slots
 
     def _read_by_length(self, tokens: Tensor, lengths: Tensor) -> Output:
         """Rows of equal length together, without padding, which would change where chunks begin."""
@@ -325,15 +335,15 @@ class Reformer(NextTokenModel):
         record_layer(*seen)
         return Output(hidden)
 
-    def _read_again(self, tokens: Tensor, state: TextState) -> Output:
+    def _reread(self, tokens: Tensor, state: TextState) -> Output:
         """The vector of each new token as the last of the text up to it."""
         hidden = []
         for column in torch.split(tokens, 1, 1):
             state = state.extend(column)
-            hidden.append(self._last(state))
+            hidden.append(self._last_vectors(state))
         return Output(torch.stack(hidden, 1), state)
 
-    def _last(self, state: TextState) -> Tensor:
+    def _last_vectors(self, state: TextState) -> Tensor:
         """The vectors [B, 2D] at the ends of texts."""
         check_window(0, state.tokens.shape[1], self.config.window)
         hidden = self(state.tokens, lengths=state.lengths).hidden
@@ -343,7 +353,7 @@ class Reformer(NextTokenModel):
         state = self.start(len(tokens)) if state is None else state
         if isinstance(state, TextState):
             state = state.extend(tokens)
-            return self.logits(self._last(state)), state
+            return self.logits(self._last_vectors(state)), state
         return super().step(tokens, state, **inputs)
 
     def depths(self) -> list[list[nn.Parameter]]:
@@ -355,16 +365,16 @@ class Reformer(NextTokenModel):
 
     def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """2 per weight of a product; 4 · d per head and pair of a query and a key; the hashing."""
-        return sum(part for part, _ in self._work(window))
+        return sum(flops for flops, _ in self._flops_by_part(window))
 
     def training_passes(self, window: int) -> float:
         """Reversible layers are computed a second time in the backward pass, but not hashed again."""
-        work = self._work(window)
-        return sum(part * passes for part, passes in work) / sum(part for part, _ in work)
+        parts = self._flops_by_part(window)
+        return sum(flops * passes for flops, passes in parts) / sum(flops for flops, _ in parts)
 
-    def _work(self, window: int) -> list[tuple[float, float]]:
+    def _flops_by_part(self, window: int) -> list[tuple[float, float]]:
         """The forward FLOPs per token of each part, and how many times training takes these."""
-        work = [(2.0 * module.weight.numel(), 4.0) for module in self.modules() if isinstance(module, nn.Linear)]
+        parts = [(2.0 * module.weight.numel(), 4.0) for module in self.modules() if isinstance(module, nn.Linear)]
         for block in self.blocks:
-            work += cast(Block, block).attention.work(window, self.hashes)
-        return work
+            parts += cast(Block, block).attention.flops_by_part(window, self.hashes)
+        return parts

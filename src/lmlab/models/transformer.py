@@ -153,6 +153,15 @@ class Memory(NamedTuple):
     keys_values: tuple[Tensor, ...]  # for each decoder block [B, H, 2, S, d]
     mask: Tensor | None  # [B, 1, 1, S], False at padding; None where there is none
 
+    def begin(self, *, beams: int) -> Decoding:
+        """The state of `beams` unwritten targets for each source."""
+        keys_values = tuple(each.contiguous() for each in self.keys_values)
+        batch, heads, _, _, head_width = keys_values[0].shape
+        cache = BeamCache.empty(
+            batch, beams, layers=len(keys_values), heads=heads, head_width=head_width, like=keys_values[0]
+        )
+        return Decoding(Memory(keys_values, self.mask), cache)
+
 
 class Transformer(EncoderDecoder):
     """Two stacks of blocks around one table of embeddings."""
@@ -247,16 +256,7 @@ class Transformer(EncoderDecoder):
         return Output(padding.unpack(self.decoder.norm(y)), state)
 
     def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:
-        memory = Memory(tuple(known.contiguous() for known in memory.keys_values), memory.mask)
-        cache = BeamCache.empty(
-            len(memory.keys_values[0]),
-            beams,
-            layers=len(self.decoder.blocks),
-            heads=self.config.heads,
-            head_width=self.config.width // self.config.heads,
-            like=memory.keys_values[0],
-        )
-        return Decoding(memory, cache)
+        return memory.begin(beams=beams)
 
     def depths(self) -> list[list[nn.Parameter]]:
         """The decoder's blocks lie above those of the encoder, whose vectors they read."""

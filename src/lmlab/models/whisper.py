@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmlab.layers.attention import Encoded
-from lmlab.layers.beams import BeamCache, Slots
+from lmlab.layers.beams import Slots
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.kernels.linear import Linear, linear
 from lmlab.layers.kernels.packing import pack_tokens
@@ -237,16 +237,7 @@ class Whisper(EncoderDecoder):
         return Output(padding.unpack(self.decoder.norm(y)), state)
 
     def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:
-        memory = Memory(tuple(known.contiguous() for known in memory.keys_values), memory.mask)
-        cache = BeamCache.empty(
-            len(memory.keys_values[0]),
-            beams,
-            layers=len(self.decoder.blocks),
-            heads=self.config.heads,
-            head_width=self.config.width // self.config.heads,
-            like=memory.keys_values[0],
-        )
-        return Decoding(memory, cache)
+        return memory.begin(beams=beams)
 
     def timing_heads(self) -> list[tuple[int, int]]:
         """Those of the settings; without them all heads of the upper half of the decoder."""

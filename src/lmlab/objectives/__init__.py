@@ -38,6 +38,7 @@ TASKS: dict[str, str] = {
     "tagging": "lmlab.tasks.tagging:Tagging",
     "spans": "lmlab.tasks.spans:Spans",
     "picture_classification": "lmlab.tasks.pictures:PictureClassification",
+    "visual_questions": "lmlab.tasks.visual_questions:VisualQuestions",
 }
 """Objectives over labelled examples: any model that has vectors learns them (lmlab finetune)."""
 

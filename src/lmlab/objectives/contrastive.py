@@ -14,10 +14,12 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.loaders.augmentation import Augmentation, augment
 from lmlab.data.loaders.captions import CaptionBatch, CaptionedPictures, CaptionLoader
 from lmlab.data.loaders.loader import Loader
 from lmlab.metrics.metric import Average, StreamingMetric, mean_nats
@@ -34,7 +36,11 @@ DEPTHS = (1, 5, 10)
 
 
 class ContrastiveConfig(Config):
-    """The loss has no settings: the batch size, which it depends on, is one of training."""
+    """Augmentation; the batch size, which the loss depends on, is a setting of training."""
+
+    crop: int = Field(0, ge=0, description="augmentation: shift training pictures by up to this many pixels")
+    flip: bool = Field(False, description="augmentation: mirror half of the training pictures; not for left and right")
+    colour: float = Field(0.0, ge=0, le=1, description="augmentation: change brightness and contrast by this fraction")
 
 
 class Contrastive(PreTraining):
@@ -65,7 +71,9 @@ class Contrastive(PreTraining):
     def __init__(
         self, config: ContrastiveConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None
     ) -> None:
+        config = config or ContrastiveConfig()
         self.frame = frame
+        self.augmentation = Augmentation(config.crop, config.flip, config.colour)
 
     @classmethod
     def needs(cls, config: ContrastiveConfig) -> tuple[type, ...]:
@@ -88,6 +96,12 @@ class Contrastive(PreTraining):
 
     def loader(self, data: CaptionedPictures, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         return CaptionLoader(data, batch=batch, window=window, seed=seed)
+
+    def augment(self, raw: CaptionBatch, generator: np.random.Generator) -> CaptionBatch:
+        """The same pairs with changed pictures."""
+        if not self.augmentation.changes:
+            return raw
+        return raw._replace(pixels=augment(raw.pixels, self.augmentation, generator))
 
     def batch(self, raw: CaptionBatch, generator: np.random.Generator | None = None) -> Batch:
         """Pictures and framed captions; as labels the numbers by which equal ones are known."""

@@ -41,9 +41,11 @@ class NegativeSamplingConfig(Config):
         "skip-gram", description="skip-gram: a word predicts each word around it; cbow: those together predict the word"
     )
     context: int = Field(5, ge=1, le=100, description="words to each side that count as neighbours, at most")
-    negatives: int = Field(5, ge=1, description="words that are no neighbours, for each that is one")
+    negatives: int = Field(5, ge=1, description="number of negative samples for each context word")
     drawn: int = Field(64, ge=1, description="different draws of these for a row of text, which all its words share")
-    power: float = Field(0.75, ge=0, le=1, description="they are drawn as often as seen, to this power")
+    power: float = Field(
+        0.75, ge=0, le=1, description="exponent of the frequency with which negative samples are drawn"
+    )
     subsample: float = Field(1e-3, ge=0, description="threshold t above which frequent words are left out; 0: none is")
 
 

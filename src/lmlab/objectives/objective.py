@@ -131,6 +131,14 @@ class NotAdditive(Protocol):
 
 
 @runtime_checkable
+class Augments(Protocol):
+    """An objective that changes its raw material at random in training, and not in validation."""
+
+    def augment(self, raw: Any, generator: np.random.Generator) -> Any:
+        """The raw material of a batch, changed by the random numbers of the batch."""
+
+
+@runtime_checkable
 class ReadsMedia(Protocol):
     """An objective over pictures or sounds: it needs the processor that makes them the inputs of a model."""
 

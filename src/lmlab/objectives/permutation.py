@@ -28,8 +28,7 @@ from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsInOrder, State, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
-from lmlab.objectives.masked import Blanks, at_masks, is_right
-from lmlab.objectives.masking import count_chosen, number_units
+from lmlab.objectives.masked import Blanks, at_masks, count_chosen, is_right, number_units
 from lmlab.objectives.objective import IGNORE, Batch, Loss
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame

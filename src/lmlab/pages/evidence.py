@@ -118,4 +118,4 @@ def describe_calibration(found: Calibration) -> str:
             return "overconfident" if gap > 0 else "underconfident"
         if high - low <= 2 * ENOUGH:
             return "well calibrated"
-    return "no clear error, as far as so few examples tell"
+    return "no clear error in so few examples"

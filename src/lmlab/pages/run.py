@@ -163,7 +163,7 @@ def _translations(facts: Facts) -> list[Translation]:
     keys = {"source": "source", "model": "text", "reference": "reference"}
     return [
         Translation(
-            {name: each[key] if each[key].strip() else "(white space alone)" for name, key in keys.items()},
+            {name: each[key] if each[key].strip() else "(only white space)" for name, key in keys.items()},
             draw_alignment(*(each["alignment"][side] for side in ("source", "target", "weights")))
             if "alignment" in each
             else None,

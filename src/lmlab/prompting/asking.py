@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from lmlab.data.readers.examples import Example
+from lmlab.data.readers.labelled.labels import check_known
 from lmlab.decoding.scorer import ChainRule
 from lmlab.language_model import LanguageModel
 from lmlab.messages import ArgumentError
@@ -22,6 +24,7 @@ from lmlab.progress import ReportProgress
 from lmlab.prompting.fitting import Fitting, fit_prompts
 from lmlab.prompting.items import Item, Items
 from lmlab.prompting.templates import NORMALISATIONS, Template
+from lmlab.tasks.predicting import answers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +75,6 @@ def ask(
     At most `most` items are used, sampled with the seed. Each item has its own examples, sampled with the seed; those
     for fewer shots are the last of those for more. An example with the content of the item is never shown before it.
     """
-    writer = lm.writer
     asked = list(items.asked)
     if most is not None and most < len(asked):
         asked = random.Random(seed).sample(asked, most)
@@ -99,11 +101,12 @@ def ask(
         ]
         fitting = fit_prompts(lm, template, asked, parts)
         prompts = [template.separator.join(each) for each in parts]
-        rule = ChainRule(writer.model, writer.frame)
         if template.kind == "choose":
-            found.append(_choose(lm, rule, template, asked, prompts, count, fitting, batch, report))
+            answered = _choose(lm, template, asked, prompts, batch=batch, report=report)
         else:
-            found.append(_write(lm, template, asked, prompts, count, fitting, report))
+            answered = _write(lm, template, asked, prompts, report=report)
+        true = [item.answer for item in asked]
+        found.append(Answers(shots=count, true=true, prompt=prompts[0], fitting=fitting, **answered._asdict()))
         done += len(asked)
     contents, own = Counter(item.content for item in asked), set(map(id, asked))
     repeated = sum(contents[each.content] > (id(each) in own) for each in items.pool)
@@ -137,17 +140,25 @@ def continuation_nats(
     return [(float(each[start:].sum()), max(0, len(each) - start)) for each, start in zip(nats, before, strict=True)]
 
 
+class _Answered(NamedTuple):
+    """What was chosen or written for each item, its scores, and the answer to the first item as text."""
+
+    predicted: list[Any]
+    scores: dict[str, Estimate]
+    first: str
+
+
 def _choose(
     lm: LanguageModel,
-    rule: ChainRule,
     template: Template,
     asked: Sequence[Item],
     prompts: Sequence[str],
-    shots: int,
-    fitting: Fitting,
+    *,
     batch: int,
     report: ReportProgress,
-) -> Answers:
+) -> _Answered:
+    """Choose the most probable candidate of each item, by the sum of log-probabilities or a normalised one."""
+    rule = ChainRule(lm.writer.model, lm.writer.frame)
     priors: dict[str, float] = {}
     predicted: dict[str, list[int]] = {name: [] for name in NORMALISATIONS}
     prior = template.prior or template.prompt.rsplit("}", 1)[-1] or " "
@@ -178,26 +189,13 @@ def _choose(
         for number, name in enumerate(order)
     }
     chosen = predicted[order[0]]
-    return Answers(
-        shots=shots,
-        predicted=chosen,
-        true=true,
-        scores=scores_by,
-        prompt=prompts[0],
-        first=asked[0].candidates[chosen[0]],
-        fitting=fitting,
-    )
+    return _Answered(chosen, scores_by, asked[0].candidates[chosen[0]])
 
 
 def _write(
-    lm: LanguageModel,
-    template: Template,
-    asked: Sequence[Item],
-    prompts: Sequence[str],
-    shots: int,
-    fitting: Fitting,
-    report: ReportProgress,
-) -> Answers:
+    lm: LanguageModel, template: Template, asked: Sequence[Item], prompts: Sequence[str], *, report: ReportProgress
+) -> _Answered:
+    """Write an answer to each item by greedy decoding."""
     written = []
     for number, prompt in enumerate(prompts, start=1):
         text = str(lm.generate(prompt, tokens=template.tokens, temperature=0.0, stop=template.stop)).strip()
@@ -209,15 +207,7 @@ def _write(
     if template.bleu:
         bleu = translation_metrics(needs="BLEU needs")["bleu"]
         scores["bleu"] = Estimate(bleu.corpus_score(written, [[each[0] for each in true]]).score / 100, None, None)
-    return Answers(
-        shots=shots,
-        predicted=written,
-        true=true,
-        scores=scores,
-        prompt=prompts[0],
-        first=written[0],
-        fitting=fitting,
-    )
+    return _Answered(written, scores, written[0])
 
 
 def _first_word(text: str) -> str:
@@ -239,3 +229,27 @@ def _majority(template: Template, asked: Sequence[Item], pool: Sequence[Item]) -
 def _contexts(asked: Sequence[Item]) -> Sequence[Hashable] | None:
     """The context of each question, if several questions are about the same one; None if each has its own."""
     return shared_groups([item.fields["b"] or number for number, item in enumerate(asked)])
+
+
+class Finetuned(NamedTuple):
+    """The score of a fine-tuned run, and the examples that it was tested on."""
+
+    score: Estimate
+    examples: list[Example]
+
+
+def score_finetuned(lm: LanguageModel, items: Items, *, most: int | None = None, seed: int = 0) -> Finetuned:
+    """The main metric of a fine-tuned run on the items that `ask` uses with the same `most` and `seed`."""
+    asked = list(items.asked)
+    if most is not None and most < len(asked):
+        asked = random.Random(seed).sample(asked, most)
+    examples = [item.example for item in asked if item.example is not None]
+    if len(examples) < len(asked):
+        raise ValueError("finetuned: these items were made from text; a fine-tuned run needs labelled examples")
+    predictor = lm.predictor
+    if predictor.task.config.labels:
+        check_known(examples, predictor.task.config.labels, split="these items")
+    predicted, true = answers(predictor.predict(examples), examples)
+    metrics = predictor.task.metrics
+    metric = Accuracy() if predictor.task.name == "classification" else next(iter(metrics.values()))
+    return Finetuned(estimate(metric, predicted, true), examples)

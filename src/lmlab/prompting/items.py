@@ -162,4 +162,4 @@ def _lines(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8-sig").split("\n")  # JSON may hold other ends of lines, such as U+2028
         return lines if lines[-1] else lines[:-1]
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is no UTF-8 text: {error}") from None
+        raise ValueError(f"{path} is not UTF-8 text: {error}") from None

@@ -31,7 +31,7 @@ class Template(Config):
     labels: dict[str, str] = Field(default={}, description="the word for each label of the data")
     normalise: Normalise = Field(
         "prior",
-        description="sum: log P(answer); length: per token; prior: less log P(answer) after `prior` alone",
+        description="sum: log P(answer); length: per token; prior: less log P(answer) after `prior` only",
     )
     prior: str = Field("", description="a prompt without the item, for the answer's prior")
     tokens: int = Field(16, ge=1, le=1024, description="maximum tokens of a written answer")

@@ -78,7 +78,7 @@ def average_tensors(paths: Sequence[Path], *, kind: type = object) -> dict[str, 
     for path in paths:
         last = with_new_names(read_tensors(path), kind)
         if total and {name: tensor.shape for name, tensor in last.items()} != {n: t.shape for n, t in total.items()}:
-            raise DamagedError(f"{path} does not hold the same weights as {paths[0]}, so they have no mean")
+            raise DamagedError(f"{path} does not have the same weights as {paths[0]}, so they have no mean")
         for name, tensor in last.items():
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
     return {

@@ -42,7 +42,7 @@ def find_held_out(path: str | Path) -> HeldOut:
     path = as_path(path)
     corpus = reopen_corpus(read_record(path), path, Silent())
     if corpus.tokenizer is None:
-        raise ValueError(f"{path} did not learn from text, so it has none that was held out")
+        raise ValueError(f"{path} was not trained on text, so it has no held-out text")
     split = corpus.test or corpus.valid
     if split is None:
         raise ValueError(f"no text of {path} was held out")
@@ -70,7 +70,7 @@ def reopen_corpus(
     """
     recipe = record.recipe
     if STANDARD_INPUT in recipe.data.named:
-        raise ValueError(f"{path} learnt from standard input, which cannot be read again")
+        raise ValueError(f"{path} was trained on standard input, which cannot be read again")
     if missing := recipe.data.missing():
         option = "--source NEW --target NEW (or --pairs NEW)" if recipe.data.parallel else "NEW"
         if recipe.data.kind == "examples":

@@ -129,7 +129,7 @@ def copy_weights(model: Model, run: Path) -> None:
                 tensors[name] = torch.cat([old.to(new.dtype), new[len(old) :]])
         warnings.warn(
             f"the vocabulary of {run} grows by {more} special token{'s' * (more > 1)}, which the objective needs; "
-            "what stands for them begins at random",
+            "their embeddings are initialised at random",
             stacklevel=2,
         )
     load_weights(model, model.adapt(tensors, fresh), source=run / MODEL)

@@ -92,7 +92,8 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
         preset, usual = _inherited(Path(origin), str(kind), values)
     if str(kind) in ARCHITECTURES and data.kind != "examples":
         raise ValueError(
-            f"{kind} is no language model: it learns a task from labelled examples (lmlab finetune {kind} DATA -o RUN)"
+            f"{kind} is not a language model: it learns a task from labelled examples (lmlab finetune {kind} DATA -o "
+            f"RUN)"
         )
     tokenizer = build(TokenizerConfig, {**usual, **values.get("tokenizer", {})}, where="tokenizer")
     if is_processor(tokenizer.spec) and system.tokenizer is None:
@@ -100,7 +101,7 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     if has_fixed_length(tokenizer.spec) and origin is None:
         preset.pop("window", None)  # one item, whose length only the data know: see Config.usual
     if tokenizer.source is not None and not data.parallel:
-        whose = f"{origin} has a vocabulary of its own for the source" if origin else "tokenizer.source was given"
+        whose = f"{origin} has a separate vocabulary for the source" if origin else "tokenizer.source was given"
         raise ValueError(f"{whose}, which only pairs have: give --source and --target (or --pairs)")
     given = {**_reading(origin, system.objective), **values.get("objective", {})}
     objective = _objective(str(kind), system.objective, given, data=data.kind)
@@ -331,7 +332,7 @@ def _objective(system: str, usual: Mapping[str, Any], given: Mapping[str, Any], 
     config = build(cls.Config, settings, where="objective")
     if not _suits(system, kind, config):
         suited = [name for name in OBJECTIVES if _suits(system, name)]
-        raise ValueError(f"objective.kind = {kind!r} does not suit {system}; its objectives are {' or '.join(suited)}")
+        raise ValueError(f"objective.kind = {kind!r} does not fit {system}; its objectives are {' or '.join(suited)}")
     if data not in cls.reads:
         raise ValueError(_unread(kind, cls.reads, data))
     return {"kind": kind, **config.model_dump()}

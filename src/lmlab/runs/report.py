@@ -100,7 +100,7 @@ def gather_facts(
 
 def _held_out(run: Path) -> Shown:
     if not (run / "recipe.json").is_file():
-        raise ValueError("the run was imported, so it has no held-out text of its own; give one with --file FILE")
+        raise ValueError("the run was imported, so it has no held-out text; give one with --file FILE")
     split, items = find_held_out(run)
     pairs = [item for item in items if isinstance(item, tuple)]
     return Shown(f"the {split} text", [item for item in items if isinstance(item, str)], pairs)

@@ -99,7 +99,7 @@ def start(
 ) -> Outcome:
     """Train a new model in a new run directory."""
     if not isinstance(recipe, Recipe):
-        raise ValueError(f"recipe = {recipe!r} is no recipe; make one with lmlab.runs.recipe.make_recipe")
+        raise ValueError(f"recipe = {recipe!r} is not a recipe; make one with lmlab.runs.recipe.make_recipe")
     path = as_path(path)
     if world.writes:
         check_not_read(path, recipe.inputs())
@@ -192,7 +192,9 @@ def resume(
         if not begun:
             warnings.warn(f"{path} has no checkpoint yet: it starts from the beginning", stacklevel=2)
         if not begun and record.origin_differs(recipe.origin):
-            raise ValueError(f"{path} was to start from the weights of {recipe.origin}, which have changed; start anew")
+            raise ValueError(
+                f"{path} was to start from the weights of {recipe.origin}, which have changed; start a new run"
+            )
         config = model_config(recipe, corpus)
         frame = Frame.load(path) if (path / FILE).is_file() else _frame(recipe, corpus, config)
         origin = None if begun else recipe.origin

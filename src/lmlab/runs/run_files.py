@@ -108,7 +108,7 @@ def check_output_folder(path: Path, *, overwrite: bool, go_on: str) -> None:
     if not is_run(path):
         raise ValueError(f"{path} exists and is not a run directory that was made here; choose another -o")
     if not overwrite:
-        raise ValueError(f"{path} holds a run already; go on with {go_on}, or replace it with --overwrite")
+        raise ValueError(f"{path} already contains a run; continue with {go_on}, or replace it with --overwrite")
 
 
 def clear(path: Path) -> None:
@@ -173,7 +173,7 @@ def check_study_folder(path: Path) -> None:
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return
     if is_run(path):
-        raise ValueError(f"{path} holds a run, and a study needs a folder of its own; choose another -o")
+        raise ValueError(f"{path} contains a run, and a study needs its own folder; choose another -o")
     entries = {entry.name for entry in path.iterdir()} if path.is_dir() else {""}
     begun = entries == {TRIALS} or (entries <= {TRIALS, STUDY} and _is_settings(path / STUDY))
     trials = (path / TRIALS).iterdir() if (path / TRIALS).is_dir() else ()

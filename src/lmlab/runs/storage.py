@@ -244,5 +244,5 @@ def read_folder(path: Path, read: Callable[[Path], T]) -> T | None:
             warnings.warn(f"{'; '.join(damage)}. Going on from {candidate}", stacklevel=2)
         return value
     if damage:
-        raise DamagedError("; ".join(damage) + ". No whole checkpoint is left: start the run anew")
+        raise DamagedError("; ".join(damage) + ". No complete checkpoint is left: start a new run")
     return None

@@ -50,7 +50,7 @@ def read_token_file(path: Path) -> str:
             raise ValueError(f"--token-file {path} is not a regular file; write the token into one")
         content = opened.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise ValueError(f"--token-file {path} has more than {MOST_BYTES} bytes; it must hold the token alone")
+        raise ValueError(f"--token-file {path} has more than {MOST_BYTES} bytes; it must contain only the token")
     if os.name == "posix" and about.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         warnings.warn(f"other users can read {path}: chmod 600 {path}", stacklevel=2)
     return content.decode("utf-8", "replace").strip()

@@ -74,7 +74,7 @@ def allowed_hosts(names: Iterable[str]) -> frozenset[str]:
             try:
                 ipaddress.IPv6Address(bare)
             except ValueError:
-                raise ValueError(f"--allow-host {name}: give the name alone, without http:// or a port") from None
+                raise ValueError(f"--allow-host {name}: give only the name, without http:// or a port") from None
             bare = f"[{bare}]"
         if not bare or "/" in bare or "*" in bare.removeprefix("*."):
             raise ValueError(f"--allow-host {name}: give a name such as lab.example.org or *.example.org")

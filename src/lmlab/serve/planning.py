@@ -273,7 +273,7 @@ def _sampling(body: Completion, served: Served, writer: Writer) -> Sampling:
             if served.limits.lenient:
                 continue
             raise APIError(
-                f"logit_bias: {key[:40]!r} is no token; they are numbers from 0 to {writer.model.vocabulary - 1}",
+                f"logit_bias: {key[:40]!r} is not a token id; ids are numbers from 0 to {writer.model.vocabulary - 1}",
                 param="logit_bias",
             )
         bias[int(key)] = value

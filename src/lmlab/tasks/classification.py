@@ -141,8 +141,8 @@ class Classification(ClassTask, PooledTask):
 
     name: ClassVar[str] = "classification"
     wording: ClassVar[Wording] = Wording(
-        goal="to tell {classes} apart",
-        action="tells classes of texts apart",
+        goal="to distinguish {classes}",
+        action="classifies texts",
         files="a file with a text and its class in each line",
     )
     baselines: ClassVar[Mapping[str, str]] = {
@@ -162,7 +162,7 @@ class Classification(ClassTask, PooledTask):
         if not set(names) <= set(known) and are_mostly_numbers(names) and not are_mostly_numbers(known):
             raise ValueError(
                 f"{path} holds the {'classes' if are_classes(names) else 'numbers'} {evidence.shorten_names(names)}, "
-                f"and this run tells apart {evidence.shorten_names(known)}; give {self.wording.files}, or name the "
+                f"and this run distinguishes {evidence.shorten_names(known)}; give {self.wording.files}, or name the "
                 "column: --columns label=…"
             )
         return []

@@ -62,7 +62,7 @@ class Reader:
             raise ValueError(f"{folder} is not a run directory, and its states are needed: it has no config.json")
         model, tokenizer = load_model(folder)
         if not isinstance(model, Model) or tokenizer is None:
-            raise ValueError(f"{folder} has no vectors of words; take a network that was trained on text")
+            raise ValueError(f"{folder} has no word vectors; use a network that was trained on text")
         return cls(model.eval(), tokenizer, load_frame(folder, model, tokenizer), layers)
 
     @torch.inference_mode()

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.images import ImagesConfig, PictureSplit, open_pictures
 from lmlab.data.corpora.splitting import NAMES as SPLITS
+from lmlab.data.loaders.augmentation import Augmentation, augment
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.data.readers.media import Picture
@@ -23,7 +24,6 @@ from lmlab.data.readers.pictures import read_picture
 from lmlab.models.defaults import TaskDefaults
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch
-from lmlab.tasks.augmentation import Augmentation, augment
 from lmlab.tasks.classes import ClassTask
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording
@@ -50,8 +50,8 @@ class PictureClassification(ClassTask):
     pooled: ClassVar[bool] = True
     reads: ClassVar[tuple[str, ...]] = ("images",)
     wording: ClassVar[Wording] = Wording(
-        goal="to tell {classes} apart",
-        action="tells classes of pictures apart",
+        goal="to distinguish {classes}",
+        action="classifies pictures",
         files="a folder with a folder of pictures for each class",
         input="PICTURE",
     )
@@ -83,7 +83,7 @@ class PictureClassification(ClassTask):
                     )
         names = find_labels([Example(label=label) for label in dict.fromkeys(splits[0].labels)])
         if len(names) < 2:
-            raise ValueError(f"all pictures are of one class, {names[0]!r}: there is nothing to tell apart")
+            raise ValueError(f"all pictures are of one class, {names[0]!r}: there is nothing to distinguish")
         for split in splits[1:]:
             if strange := [label for label in dict.fromkeys(split.labels) if label not in names]:
                 raise ValueError(f"the class {strange[0]!r} is held out, but no training picture has it; add some")

@@ -132,7 +132,7 @@ class Spans(TextTask):
         content = room - len(question)
         if content < 1:
             raise ValueError(
-                f"a window of {window} tokens has no room for a question and its context; take a larger one"
+                f"a window of {window} tokens is too short for a question and its context; use a larger one"
             )
         step = max(1, content - min(self.config.stride, content // 2))
         for first in range(0, max(1, pieces - content + step), step):

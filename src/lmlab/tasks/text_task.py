@@ -44,7 +44,7 @@ class TextTaskConfig(TaskConfig):
         description="of stateful models: read long texts in segments of this many tokens, with gradients within each "
         "(BPTT for text classification); none: at once",
     )
-    scheme: str | None = Field(None, description="of tags: IOB2 or IOBES spans; none: each tag stands for itself")
+    scheme: str | None = Field(None, description="of tags: IOB2 or IOBES spans; none: each tag is independent")
 
 
 class TextTask(Task):

@@ -110,7 +110,7 @@ def check_messages(messages: object) -> Messages:
         if not isinstance(message, Mapping) or not all(
             isinstance(each, str) for each in (message.get("role"), message.get("content"), *message, *message.values())
         ):
-            raise ValueError(f"{message!r} is no message with a role and a content, each a str: {form}")
+            raise ValueError(f"{message!r} is not a message with a role and a content, each a str: {form}")
     return messages
 
 

@@ -123,7 +123,7 @@ def _load_folder(folder: Path) -> Tokenizer:
     for names in (("tokenizer.json",), *_PAIRS, ("vocab.txt",), (CLIP_FILE,), ("spiece.model",), ("tokenizer.model",)):
         if all((folder / name).is_file() for name in names):
             return load(folder / names[0])
-    raise ValueError(f"{folder} holds no tokenizer; accepted: {ACCEPTED}")
+    raise ValueError(f"{folder} contains no tokenizer; accepted: {ACCEPTED}")
 
 
 def _load_pair(vocabulary_path: Path, merges_path: Path) -> Tokenizer:

@@ -284,7 +284,7 @@ class Frame:
         except KeyError:
             raise ValueError(
                 f"the tokenizer has no token for {special}, which stands around what the model reads "
-                f"({self.templates[name]}); a model that was trained so brings one"
+                f"({self.templates[name]}); a model that was trained with it has one"
             ) from None
 
 

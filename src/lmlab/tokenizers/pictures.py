@@ -95,10 +95,12 @@ class PictureProcessor(Config):
         height, width = pixels.shape[:2]
         if self.resize == "stretch":
             return resize(pixels, self.height, self.width, self.interpolation)
-        ratios = (self.height / height, self.width / width)
-        scale = max(ratios) if self.resize == "crop" else min(ratios)
-        inner = resize(pixels, max(1, round(height * scale)), max(1, round(width * scale)), self.interpolation)
-        return fit_centre(inner, self.height, self.width, fill=self.background)
+        by_height = (self.height * width > self.width * height) == (self.resize == "crop")
+        if by_height:  # the height fits, the width follows, cut to a whole number as in torchvision
+            inner = self.height, max(1, self.height * width // height)
+        else:
+            inner = max(1, self.width * height // width), self.width
+        return fit_centre(resize(pixels, *inner, self.interpolation), self.height, self.width, fill=self.background)
 
 
 def flatten_alpha(pixels: Pixels, background: int) -> Pixels:

@@ -226,7 +226,7 @@ class Tokenizer:
             return [np.array(ids, np.uint32) for ids in self._encode_afresh(texts)]
         except (UnicodeEncodeError, TypeError):
             raise ValueError(
-                "the text holds half of a surrogate pair, which is not Unicode text; "
+                "the text contains half of a surrogate pair, which is not Unicode text; "
                 "leave that character out, or replace it"
             ) from None
 

@@ -35,7 +35,7 @@ KINDS = ("characters", "bytes", "words", "spelled", "bpe", "wordpiece", "unigram
 SMALLEST = {"bpe": 257, "unigram": 257, "wordpiece": 64, "words": 3, "spelled": 3}
 """The least vocabulary of each kind: for the byte-level ones the 256 bytes and the boundary."""
 LONGEST_WORD = 256
-"""A longer run without white space is no word: `words` takes it as unknown, the others learn from its parts."""
+"""A longer run without white space is no word: `words` takes it as unknown, the otherslearn from its parts."""
 MOST_COUNTED = 2_000_000
 """Past so many different words those seen once are dropped from the count (and counted anew), to bound memory."""
 MOST_DIFFERENT = {"bpe": 6_000_000, "wordpiece": 6_000_000, "unigram": 2_000_000}

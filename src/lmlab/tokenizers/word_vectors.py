@@ -74,11 +74,11 @@ def read_word_vectors(path: str | Path, *, only: Iterable[str] | None = None) ->
                 if width < 1 or not word:
                     if width and len(parts) == width + 1:
                         raise ValueError(
-                            f"{path}, line {number} has no word before its numbers; mend or remove the line"
+                            f"{path}, line {number} has no word before its numbers; correct or remove the line"
                         )
                     raise ValueError(
                         f"{path}, line {number}: {max(0, len(parts) - 1)} numbers after a word, and the vectors of "
-                        f"this file have {width}; mend or remove the line"
+                        f"this file have {width}; correct or remove the line"
                     )
                 if wanted is not None and word not in wanted:
                     continue
@@ -89,7 +89,7 @@ def read_word_vectors(path: str | Path, *, only: Iterable[str] | None = None) ->
                 f"{path} is not UTF-8 text: word2vec's binary format is not read; write it as text first"
             ) from None
     if width is None:
-        raise ValueError(f"{path} holds no word vectors: it is empty")
+        raise ValueError(f"{path} contains no word vectors: it is empty")
     if promised not in (None, seen):
         raise ValueError(
             f"{path} has {seen:,} vectors, and its first line says {promised:,}: it may have been cut off; get it "
@@ -103,9 +103,9 @@ def _numbers(parts: list[str], path: Path, line: int) -> Floats:
         found = np.array(parts, dtype=np.float32)
     except ValueError:
         wrong = next(part for part in parts if not _is_number(part))
-        raise ValueError(f"{path}, line {line}: {wrong!r} is no number; mend or remove the line") from None
+        raise ValueError(f"{path}, line {line}: {wrong!r} is not a number; correct or remove the line") from None
     if not np.isfinite(found).all():
-        raise ValueError(f"{path}, line {line}: a number of the vector is not finite; mend or remove the line")
+        raise ValueError(f"{path}, line {line}: a number of the vector is not finite; correct or remove the line")
     return found
 
 

@@ -126,7 +126,7 @@ def parse_budget(text: str) -> Budget:
     if amount <= 0:
         raise ValueError(f"a budget of {text!r} buys nothing; {HOW}")
     if kind == "steps" and amount != int(amount):
-        raise ValueError(f"a budget of {text!r}: there are no parts of steps; give a whole number")
+        raise ValueError(f"a budget of {text!r}: steps must be a whole number")
     return Budget(amount, kind)
 
 

@@ -101,7 +101,7 @@ class MetricsLog:
             return value
         step = self.progress.step if step is None else step
         resumable = self.checkpointer is not None
-        kept = "; the last good checkpoint is kept, go on from it with --resume and" if resumable else ": try"
+        kept = "; the last good checkpoint is kept, resume from it with --resume and" if resumable else ": try"
         raise NotFiniteError(
             f"the {what} became {value} at step {step}{kept} a lower --set train.rate (or more warm-up)"
         )

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from lmlab.data.loaders.loader import Loader
-from lmlab.objectives.objective import Batch, Objective
+from lmlab.objectives.objective import Augments, Batch, Objective
 
 
 class Prefetcher:
@@ -28,7 +28,7 @@ class Prefetcher:
         return batch
 
     def _begin(self, number: int) -> None:
-        self._next = number, self._thread.submit(make_batch, self.objective, self.loader, number, seed=self.seed)
+        self._next = number, self._thread.submit(make_training_batch, self.objective, self.loader, number, self.seed)
 
     def close(self) -> None:
         """End the thread, after the batch that it is making."""
@@ -38,3 +38,9 @@ class Prefetcher:
 def make_batch(objective: Objective, loader: Loader, number: int, *, seed: int) -> Batch:
     """Batch number `number`, with its own random numbers."""
     return objective.batch(loader.batch(number), np.random.default_rng([seed, number]))
+
+
+def make_training_batch(objective: Objective, loader: Loader, number: int, seed: int) -> Batch:
+    """The same for training: augmented, by objectives that do it."""
+    generator, raw = np.random.default_rng([seed, number]), loader.batch(number)
+    return objective.batch(objective.augment(raw, generator) if isinstance(objective, Augments) else raw, generator)

@@ -185,7 +185,7 @@ def plan_steps(
     """
     if world.size > 1 and learner.stateful and not loader.restarts(1):
         raise ValueError(
-            f"this model carries a state from batch to batch, which {world.size} processes cannot do; use one process, "
+            f"this model keeps a state from batch to batch, which {world.size} processes cannot do; use one process, "
             "or train.order=shuffled"
         )
     batches = config.accumulate * world.size

@@ -30,7 +30,9 @@ def check_average(config: TrainConfig, *, validated: bool) -> None:
             f"{config.optimizer!r}: set train.optimizer=sgd, or leave train.average out"
         )
     if config.average is not None and not validated:
-        raise ValueError(f"train.average = {config.average} begins when validation plateaus: hold some data out")
+        raise ValueError(
+            f"train.average = {config.average} begins when validation plateaus: validation data are needed"
+        )
 
 
 def plateaued(loss: float, before: Sequence[float], *, validations: int) -> bool:

@@ -7,61 +7,22 @@ and each trial is planned once, before anything is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 from lmlab.data.corpora.example_splits import SELECTED
 from lmlab.messages import suggest_keywords
-from lmlab.runs.jobs import Reporter, Silent
-from lmlab.runs.run_files import (
-    CONTROLS,
-    OLD_CONTROLS,
-    OtherSettingsError,
-    check_not_read,
-    check_output_folder,
-    check_study_folder,
-    clear_study,
-    is_run,
-)
+from lmlab.runs.jobs import Reporter
 from lmlab.training.budget import check_epochs
+from lmlab.transfer.folder import Execution, Finetuned, finetune_trial, study_trials
 from lmlab.transfer.from_scratch import format_coverage, is_architecture
-from lmlab.transfer.recipe import check_method, metrics_of, read_origin
-from lmlab.transfer.results import Result
-from lmlab.transfer.study import (
-    SCORES,
-    Study,
-    make_study,
-    read_study,
-    run_study,
-    save_baselines,
-    score_baselines,
-)
-from lmlab.transfer.study_plans import plan_comparison, plan_controls, plan_curve, plan_layers
-from lmlab.transfer.study_settings import Kind, SavesCommand, is_finished, make_command, read_command
+from lmlab.transfer.recipe import check_method, read_origin
+from lmlab.transfer.study_plans import plan_comparison, plan_curve, plan_layers
+from lmlab.transfer.study_settings import Kind, read_command
 from lmlab.transfer.task_data import TaskData, check_data, check_select, describe_selection, open_data
-from lmlab.transfer.trials import (
-    PREDICTIONS,
-    PlannedTrial,
-    Trial,
-    from_tuned,
-    plan_trial,
-    run_trial,
-    run_trials,
-)
-from lmlab.transfer.ulmfit import check_tuned, language_model_folder
+from lmlab.transfer.trials import Trial
 
 Notify = Callable[[str], None]
-Found = TypeVar("Found")
-
-
-class Finetuned(NamedTuple):
-    """The result of fine-tuning: a run directory, or the folder of a study, and its scores."""
-
-    path: Path
-    study: Study
-    pair: bool  # whether an example is two texts
-    trained: bool = True  # False where all was finished before
 
 
 @suggest_keywords
@@ -165,21 +126,12 @@ def finetune(
         raise ValueError("--layers chooses what is read of a frozen model: add --how frozen (how='frozen')")
     if layers == "all" and sizes is not None:
         raise ValueError("--layers all and --examples are two studies: give one of them")
+    execution = Execution(overwrite=overwrite, resume=resume, reporter=reporter, interrupted=interrupted)
     path = Path(output)
     if sizes is None and layers != "all":
-        done = finetune_trial(
-            trial,
-            data,
-            path,
-            seeds=seeds,
-            controls=controls,
-            check=lines,
-            overwrite=overwrite,
-            resume=resume,
-            reporter=reporter,
-            interrupted=interrupted,
+        return _unless_interrupted(
+            finetune_trial(trial, data, path, seeds=seeds, controls=controls, check=lines, execution=execution)
         )
-        return _unless_interrupted(done)
     if sizes is None:
         trials = plan_layers(trial, seeds=seeds)
     else:
@@ -187,18 +139,8 @@ def finetune(
         if beyond := [str(size) for size in sizes if size is not None and size > most]:
             notify(f"--examples {', '.join(beyond)}: there are {most:,} for training, so all are used")
         trials = plan_curve(trial, sizes, seeds=seeds, most=most)
-    found = study_trials(
-        "layers" if sizes is None else "curve",
-        trials,
-        data,
-        path,
-        check=lines,
-        overwrite=overwrite,
-        resume=resume,
-        reporter=reporter,
-        interrupted=interrupted,
-    )
-    return _unless_interrupted(found)
+    kind: Kind = "layers" if sizes is None else "curve"
+    return _unless_interrupted(study_trials(kind, trials, data, path, check=lines, execution=execution))
 
 
 def resume_finetuning(
@@ -209,23 +151,15 @@ def resume_finetuning(
     command = read_command(path)
     data, trials = command.open_data(), command.make_trials()
     lines = [*check_data(trials[0].origin, data).lines(), *describe_selection(data)]
+    execution = Execution(resume=True, reporter=reporter, interrupted=interrupted)
     if command.kind == "run":
+        controls = not command.alone
         done = finetune_trial(
-            trials[0],
-            data,
-            path,
-            seeds=command.seeds,
-            controls=not command.alone,
-            check=lines,
-            resume=True,
-            reporter=reporter,
-            interrupted=interrupted,
+            trials[0], data, path, seeds=command.seeds, controls=controls, check=lines, execution=execution
         )
-        return _unless_interrupted(done)
-    found = study_trials(
-        command.kind, trials, data, path, check=lines, resume=True, reporter=reporter, interrupted=interrupted
-    )
-    return _unless_interrupted(found)
+    else:
+        done = study_trials(command.kind, trials, data, path, check=lines, execution=execution)
+    return _unless_interrupted(done)
 
 
 def compare_runs(
@@ -259,21 +193,11 @@ def compare_runs(
     lines = [*checked.lines(), *describe_selection(data)]
     for line in lines:
         notify(line)
-    found = study_trials(
-        "comparison",
-        trials,
-        data,
-        Path(output),
-        check=lines,
-        overwrite=overwrite,
-        resume=resume,
-        reporter=reporter,
-        interrupted=interrupted,
-    )
-    return _unless_interrupted(found)
+    execution = Execution(overwrite=overwrite, resume=resume, reporter=reporter, interrupted=interrupted)
+    return _unless_interrupted(study_trials("comparison", trials, data, Path(output), check=lines, execution=execution))
 
 
-def _unless_interrupted(found: Found | None) -> Found:
+def _unless_interrupted(found: Finetuned | None) -> Finetuned:
     if found is None:
         raise KeyboardInterrupt
     return found
@@ -311,116 +235,3 @@ def _check_fits(data: TaskData, *, crf: bool, pool: str | None) -> None:
         raise ValueError(f"--crf is for tagging, and {named} is for {data.task.name}")
     if pool and not data.task.pooled:
         raise ValueError(f"--pool makes one vector of a text, and {data.task.name} reads one for each word")
-
-
-def finetune_trial(
-    trial: Trial,
-    data: TaskData,
-    path: Path,
-    *,
-    seeds: int = 1,
-    controls: bool = True,
-    check: Sequence[str] = (),
-    overwrite: bool = False,
-    resume: bool = False,
-    reporter: Reporter | None = None,
-    interrupted: Callable[[], bool] = lambda: False,
-) -> Finetuned | None:
-    """Fine-tune with the data read already, in the folder `path`; None where it was interrupted."""
-    first = plan_trial(trial, data)
-    check_not_read(path, first.recipe.inputs())
-    further = [replace(trial, seed=number) for number in range(trial.seed + 1, trial.seed + seeds)]
-    further += plan_controls(trial, data, seeds=seeds) if controls else []
-    if not (overwrite or resume) and (finished := find_finished(first, further, path, controls=controls)):
-        return finished
-    if resume and not path.exists():
-        raise ValueError(f"{path} does not exist, so there is nothing to resume; leave --resume out to start it")
-    check_output_folder(path, overwrite=overwrite or resume, go_on="--resume")
-    if resume:
-        check_seeds(path, trial, seeds=seeds)
-    if first.language is not None:
-        check_tuned(language_model_folder(path), first.language, overwrite=overwrite, owner=path)
-    others = [plan_trial(each, data) for each in further]
-    metrics, baselines = metrics_of(first.recipe.objective), []
-    for baseline in score_baselines(data, metrics, seeds=(trial.seed,)) if controls else ():
-        baselines.append(baseline)
-        if interrupted():
-            return None
-    command = make_command("run", [trial], data, seeds=seeds, controls=controls)
-    saving = SavesCommand(reporter or Silent(), path, command)
-    main = run_trial(first, path, reporter=saving, interrupted=interrupted, overwrite=overwrite)
-    if main is None:
-        return None
-    folder = controls_folder(path)
-    saved = [*save_baselines(baselines, data, folder), (main, path / PREDICTIONS)]
-    done: list[tuple[Trial, Result]] = []
-    for each, result in run_trials(others, folder, reporter=reporter, interrupted=interrupted):
-        done.append((each, result))
-        saved.append((result, folder / each.name / PREDICTIONS))
-    study = make_study("run", data, saved, metrics, check=check)
-    study.write(path)
-    return Finetuned(path, study, data.is_pair) if len(done) == len(others) else None
-
-
-def controls_folder(run: Path) -> Path:
-    """The folder of a run with its controls and baselines; in runs of older versions it has another name."""
-    old = run / OLD_CONTROLS
-    return old if old.is_dir() and not (run / CONTROLS).exists() else run / CONTROLS
-
-
-def find_finished(first: PlannedTrial, further: Sequence[Trial], path: Path, *, controls: bool) -> Finetuned | None:
-    """The result of this command, where a folder has it already; None where it is not finished, or there is no run.
-
-    A ValueError names the settings that differ.
-    """
-    if not is_run(path) or not (path / SCORES).is_file():
-        return None
-    study, tuned = read_study(path), language_model_folder(path)
-    own = from_tuned(first, tuned) if first.language is not None and is_run(tuned) else first
-    changed = own.find_changes(path)
-    planned = {(each.method, each.seed) for each in (first.trial, *further)}
-    done = {(each.method, each.seed) for each in study.results if each.run is not None}
-    compared = any(each.method == "baseline" for each in study.results)
-    if not changed and compared != controls:
-        changed = ["--no-controls"]
-    if not changed and done - planned:
-        changed = ["seeds"]
-    if changed:
-        raise OtherSettingsError(path, changed)
-    return Finetuned(path, study, first.data.is_pair, trained=False) if planned == done else None
-
-
-def check_seeds(path: Path, trial: Trial, *, seeds: int) -> None:
-    """A ValueError where a resumed run has scores of seeds that would be left out."""
-    if not (path / SCORES).is_file():
-        return
-    results = [each for each in read_study(path).results if each.method == trial.method]
-    if {each.seed for each in results} - set(range(trial.seed, trial.seed + seeds)):
-        raise OtherSettingsError(path, ["seeds"])
-
-
-def study_trials(
-    kind: Kind,
-    trials: Sequence[Trial],
-    data: TaskData,
-    folder: Path,
-    *,
-    check: Sequence[str] = (),
-    overwrite: bool = False,
-    resume: bool = False,
-    reporter: Reporter | None = None,
-    interrupted: Callable[[], bool] = lambda: False,
-) -> Finetuned | None:
-    """Run trials as a study in a folder, unless it is finished there already; None where it was interrupted."""
-    planned = [plan_trial(trial, data) for trial in trials]
-    for each in planned:
-        check_not_read(folder, each.recipe.inputs())
-    check_study_folder(folder)
-    if (folder / SCORES).is_file() and not (overwrite or resume):
-        if is_finished(kind, planned, data, folder):
-            return Finetuned(folder, read_study(folder), data.is_pair, trained=False)
-        raise ValueError(f"{folder} holds a study already; continue it with --resume, or replace it with --overwrite")
-    if overwrite and folder.exists():
-        clear_study(folder)
-    study = run_study(kind, planned, data, folder, check=check, reporter=reporter, interrupted=interrupted)
-    return None if study is None else Finetuned(folder, study, data.is_pair)

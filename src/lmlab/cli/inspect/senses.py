@@ -44,7 +44,7 @@ def senses(
         given = read_senses(data)
         name, own, against = given.word, given.test[:limit], given.train[:limit]
     elif word is None:
-        raise ValueError("--word: say whose occurrences in the text are to be shown, for instance --word bank")
+        raise ValueError("--word: give the word to show, for instance --word bank")
     else:
         name, own, against = word, find_occurrences(read_lines(str(data)), word)[:limit], []
     with progress_bar("reading") as progress:

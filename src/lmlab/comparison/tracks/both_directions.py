@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
 from lmlab.comparison.likelihood import evaluate, mean_perplexity
-from lmlab.comparison.records import Entry, Record
+from lmlab.comparison.records import Record
 from lmlab.comparison.tracks.track import (
     BITS_PER_BYTE,
     Captions,
@@ -76,20 +77,21 @@ class BothDirections(TextTrack):
     def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
         return evaluate(model, self.test(tests), progress=progress)
 
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> Entry:
+    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
         """Bits per byte of each direction; perplexity per token if all systems have the same tokens."""
         names = records[0]["directions"]
         ways = {name: float(np.mean([each["directions"][name] for each in records])) for name in names}
         return {"perplexity": mean_perplexity(records) if same_tokens else None, **ways}
 
     def conclusion(self, entry: Entry) -> str:
-        return f"From left to right alone it has {entry['forward']:.4f} bits per byte."
+        return f"From left to right alone it has {entry.measured['forward']:.4f} bits per byte."
 
     def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
-        return samples.continued(board["prompt"], entry["sample"])
+        return samples.continued(board["prompt"], entry.sample)
 
     def cells(self, entry: Entry) -> dict[str, Cell]:
-        return {"each direction": Cell(f"{entry['forward']:.3f} forward", f"{entry['backward']:.3f} backward")}
+        forward, backward = entry.measured["forward"], entry.measured["backward"]
+        return {"each direction": Cell(f"{forward:.3f} forward", f"{backward:.3f} backward")}
 
     def notes(self, tests: Tests, units: Units, ranked: Sequence[Entry]) -> Iterable[str]:
         yield self.separation.why

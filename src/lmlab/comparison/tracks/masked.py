@@ -12,9 +12,10 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
 from lmlab.comparison.likelihood import perplexity, score_units
-from lmlab.comparison.records import Entry, Record, read_validations
+from lmlab.comparison.records import Record, read_validations
 from lmlab.comparison.tracks.track import (
     BITS_PER_BYTE,
     Captions,
@@ -65,7 +66,7 @@ class MaskedTokens(TextTrack):
         Column("detected", "detection_accuracy", "{:.1%}"),
     )
     one_tokenizer = (
-        "the smaller the tokens, the more of a word is still visible beside the masked one, so a "
+        "the smaller the tokens, the more of a word is still visible around the masked one, so a "
         "pseudo-log-likelihood depends more on the tokenizer than on the model; give all masked models the same one"
     )
     on_part = True
@@ -111,7 +112,7 @@ class MaskedTokens(TextTrack):
             **read_metrics(path),
         }
 
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> Entry:
+    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
         """Perplexity and accuracy of the masked tokens, and the other metrics of the objective."""
         nats = float(np.mean([each["masked_nats"] / each["masked_tokens"] for each in records]))
         measured = {name: float(np.mean([each[name] for each in records])) for name in METRICS if name in records[0]}
@@ -124,24 +125,24 @@ class MaskedTokens(TextTrack):
         }
 
     def conclusion(self, entry: Entry) -> str:
-        return f"It predicts {entry['masked_accuracy']:.0%} of the masked tokens correctly."
+        return f"It predicts {entry.measured['masked_accuracy']:.0%} of the masked tokens correctly."
 
     def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
-        return samples.filled(board["cloze"], entry["filled"], entry["sample"])
+        return samples.filled(board["cloze"], entry.measured["filled"], entry.sample)
 
     def cells(self, entry: Entry) -> dict[str, Cell]:
-        return {"masked tokens": _masked_cell(entry), "auxiliary": _auxiliary_cell(entry)}
+        return {"masked tokens": _masked_cell(entry.measured), "auxiliary": _auxiliary_cell(entry.measured)}
 
     def notes(self, tests: Tests, units: Units, ranked: Sequence[Entry]) -> Iterable[str]:
         yield self.separation.why
         yield _describe_part(units.bytes, int(tests.whole.sizes.sum()))
-        if any("pair_accuracy" in entry or "detection_accuracy" in entry for entry in ranked):
+        if any("pair_accuracy" in entry.measured or "detection_accuracy" in entry.measured for entry in ranked):
             yield (
                 "Accuracies of the auxiliary objectives (NSP/SOP, replaced-token detection) are on validation text. "
                 "They are different tasks, so they are not used for ranking. Half of the sentence pairs are correct, "
                 "so chance is 50%."
             )
-        for detector in (entry["kind"] for entry in ranked if "replaced tokens" in find(entry["kind"]).does):
+        for detector in (entry.kind for entry in ranked if "replaced tokens" in find(entry.kind).does):
             yield (
                 f"{detector} has two parts: its generator, the smaller one, predicts the masked tokens here. Its "
                 "discriminator, which is used after pre-training, is measured by how many replaced tokens it detects."
@@ -244,16 +245,16 @@ def fill_cloze(model: LanguageModel, text: str) -> dict[str, Any]:
     return {"sample": found.fillings[0].text, "filled": [[list(each) for each in mask] for mask in found.candidates]}
 
 
-def _masked_cell(entry: Entry) -> Cell:
-    if entry.get("masked_accuracy") is None:
+def _masked_cell(measured: Mapping[str, Any]) -> Cell:
+    if measured.get("masked_accuracy") is None:
         return Cell("")
-    perplexity = f"{entry['masked_perplexity']:,.1f}" if entry["masked_perplexity"] is not None else "–"
-    return Cell(f"{entry['masked_accuracy']:.1%} correct", f"perplexity {perplexity}")
+    perplexity = f"{measured['masked_perplexity']:,.1f}" if measured["masked_perplexity"] is not None else "–"
+    return Cell(f"{measured['masked_accuracy']:.1%} correct", f"perplexity {perplexity}")
 
 
-def _auxiliary_cell(entry: Entry) -> Cell:
-    if "pair_accuracy" in entry:
-        return Cell(f"{entry['pair_accuracy']:.0%} of pairs", "chance 50%")
-    if "detection_accuracy" in entry:
-        return Cell(f"{entry['detection_accuracy']:.1%} detected", f"baseline {entry['original_share']:.1%}")
+def _auxiliary_cell(measured: Mapping[str, Any]) -> Cell:
+    if "pair_accuracy" in measured:
+        return Cell(f"{measured['pair_accuracy']:.0%} of pairs", "chance 50%")
+    if "detection_accuracy" in measured:
+        return Cell(f"{measured['detection_accuracy']:.1%} detected", f"baseline {measured['original_share']:.1%}")
     return Cell("")

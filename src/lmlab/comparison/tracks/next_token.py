@@ -8,9 +8,10 @@ from typing import Any
 
 from markupsafe import Markup
 
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
 from lmlab.comparison.likelihood import evaluate, mean_perplexity
-from lmlab.comparison.records import Entry, Record
+from lmlab.comparison.records import Record
 from lmlab.comparison.tracks.track import BITS_PER_BYTE, Captions, Column, Curve, Score, TextTrack, Words
 from lmlab.language_model import LanguageModel
 from lmlab.pages import samples
@@ -53,19 +54,17 @@ class NextToken(TextTrack):
     def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
         return evaluate(model, self.test(tests), progress=progress)
 
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> Entry:
+    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
         return {"perplexity": mean_perplexity(records) if same_tokens else None}
 
     def conclusion(self, entry: Entry) -> str:
         """Bits per byte are the length of a code for the text, unless the tokenizer has lost part of it."""
-        if entry.get("lossy"):
-            return (
-                "Its tokenizer is lossy: part of the text is lost, so the score is too good and is no compression rate."
-            )
-        return f"With an arithmetic coder it would compress the text to {entry['bits_per_byte'] / 8:.0%} of its size."
+        if entry.lossy:
+            return "Its tokenizer is lossy: part of the text is lost, so the score is too good, not a compression rate."
+        return f"With an arithmetic coder it would compress the text to {(entry.score or 0.0) / 8:.0%} of its size."
 
     def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
-        return samples.continued(board["prompt"], entry["sample"])
+        return samples.continued(board["prompt"], entry.sample)
 
     def cells(self, entry: Entry) -> dict[str, Cell]:
-        return {"perplexity": Cell(f"{entry['perplexity']:,.1f}" if entry.get("perplexity") else "")}
+        return {"perplexity": Cell(f"{entry.measured['perplexity']:,.1f}" if entry.measured.get("perplexity") else "")}

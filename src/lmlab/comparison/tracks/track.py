@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests, TestText
-from lmlab.comparison.records import Entry, Record
+from lmlab.comparison.records import Record
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.metric import Direction, Metric
 from lmlab.metrics.statistics import RatioOfSums, Scores
@@ -101,6 +102,7 @@ class Track(ABC):
     columns: tuple[Column, ...] = ()
     one_tokenizer: str = ""  # why all systems must use the same one; "" if they need not
     on_part: bool = False  # whether systems are ranked on a part of the test text, because scoring takes long
+    tested: str = "test text"  # what systems are scored on, in words
     words: Words
     separation: Separation | None = None
     captions: Captions
@@ -110,8 +112,8 @@ class Track(ABC):
         """Score a run: what `predicted` returns, and what its entry and its samples show."""
 
     @abstractmethod
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> Entry:
-        """The fields of an entry that only this track has, from the records of one system, one for each seed."""
+    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
+        """What only this track measures of one system, from the records of its seeds; names are of leaderboard.json."""
 
     @abstractmethod
     def predicted(self, record: Record) -> Sequence[Any]:

@@ -154,7 +154,8 @@ class PairsConfig(DataConfig):
             group = result.get(part)
             if group is not None and not isinstance(group, (Mapping, PairFiles)):
                 raise ValueError(
-                    f"{part} is plain text, but this run trains on pairs; give {part}_source and {part}_target"
+                    f"{part} is plain text, but this run trains on pairs; give {_option(part, 'source')} and "
+                    f"{_option(part, 'target')}"
                 )
             if flat:
                 result[part] = {**dict(group or {}), **flat}
@@ -163,7 +164,7 @@ class PairsConfig(DataConfig):
     @model_validator(mode="after")
     def _sides_go_together(self) -> PairsConfig:
         if (self.source is None) != (self.target is None):
-            raise ValueError("give both source and target: the same sentences in two languages, line by line")
+            raise ValueError("give both --source and --target: the same sentences in two languages, line by line")
         return self
 
 
@@ -236,7 +237,7 @@ def prepare_pairs(
     for role, files in named.items():
         _check_sides(role, *files)
     if "train" not in named:
-        raise ValueError("no pairs were given; give source and target files, or pairs (TSV or JSONL)")
+        raise ValueError("no pairs were given; give --source and --target, or --pairs (TSV or JSONL)")
     choices = Choices(
         check_tokenizer(tokenizer),
         None if source_tokenizer is None else check_tokenizer(source_tokenizer),
@@ -289,12 +290,17 @@ def _open(folder: Path, found: Found, text_fingerprint: str) -> Corpus:
 
 
 def _check_sides(role: str, source: Files, target: Files, pairs: Files) -> None:
-    prefix = "" if role == "train" else f"{role}_"
     if pairs is not None and (source is not None or target is not None):
-        raise ValueError(f"{prefix}pairs and {prefix}source or {prefix}target were given; give one or the other")
+        other = "target" if source is None else "source"
+        raise ValueError(f"{_option(role, 'pairs')} and {_option(role, other)} were given; give one or the other")
     if pairs is None and (source is None or target is None):
         missing, there = ("source", "target") if source is None else ("target", "source")
-        raise ValueError(f"{prefix}{there} was given without {prefix}{missing}; a pair needs both")
+        raise ValueError(f"{_option(role, there)} was given without {_option(role, missing)}; a pair needs both")
+
+
+def _option(role: str, side: str) -> str:
+    """The option of the files of one side; those of a test are a setting of the recipe."""
+    return {"train": f"--{side}", "valid": f"--valid-{side}"}.get(role, f"data.{role}_{side}")
 
 
 def _align(source: Files, target: Files, pairs: Files, *, spool: Spool) -> list[Aligned]:
@@ -304,7 +310,7 @@ def _align(source: Files, target: Files, pairs: Files, *, spool: Spool) -> list[
         items = [files] if isinstance(files, (str, Path)) else files or ()
         found = [text for item in items for text in find([item], spool=spool)]
         if not found:
-            raise ValueError("no file was given; give source and target files, or pairs (TSV or JSONL)")
+            raise ValueError("no file was given; give --source and --target, or --pairs (TSV or JSONL)")
         if any(text.path is None for text in found):
             raise ValueError("the built-in corpus has no translations; give your own files")
         return found

@@ -112,7 +112,7 @@ def prepare_text(
         index = read_index(folder, key)
         if index is None:
             with building(folder, key) as new:
-                _build(new, roles, checked, shares, documents, key, report)
+                _build(new, roles, tokenizer=checked, shares=shares, documents=documents, key=key, report=report)
                 check_unchanged(paths, stamps)
             index = read_index(folder, key)
             assert index is not None, "a corpus that was just written can be read"
@@ -166,9 +166,10 @@ def _files(roles: dict[str, list[Source]]) -> list[Path]:
 def _build(
     folder: Path,
     roles: dict[str, list[Source]],
+    *,
     tokenizer: str | Tokenizer,
     shares: dict[str, float],
-    how: str,
+    documents: str,
     key: str,
     report: ReportProgress,
 ) -> None:
@@ -177,7 +178,7 @@ def _build(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         gathered = {
-            role: gather(sources, folder / f"{role}.gathered", how=how, report=reading.add)
+            role: gather(sources, folder / f"{role}.gathered", how=documents, report=reading.add)
             for role, sources in roles.items()
         }
         parts = split_documents(*gathered["train"], shares)
@@ -196,7 +197,9 @@ def _build(
     encoding = Counter("encoding", sum(part.size for part in parts.values()), report)
     for name, part in parts.items():
         keep_text = name != "train"
-        shards[name] = write_shard(part, trained, folder / name, how=how, keep_text=keep_text, report=encoding.add)
+        shards[name] = write_shard(
+            part, trained, folder / name, how=documents, keep_text=keep_text, report=encoding.add
+        )
     for role in roles:
         (folder / f"{role}.gathered").unlink()
     write_index(folder, key, shards, warnings_to_keep(caught))

@@ -102,7 +102,7 @@ def check_midi(data: bytes, *, name: str) -> int:
     if len(data) > LARGEST:
         raise ValueError(f"{name} has {len(data):,} bytes; a MIDI file of at most {LARGEST:,} is read")
     if len(data) < HEADER or data[:4] != b"MThd":
-        raise ValueError(f"{name} is no MIDI file: it does not begin with MThd and a header of {HEADER} bytes")
+        raise ValueError(f"{name} is not a MIDI file: it does not begin with MThd and a header of {HEADER} bytes")
     length, kind, tracks, division = struct.unpack(">IHHH", data[4:HEADER])
     if length < 6 or kind > 2:
         raise ValueError(f"{name} has a damaged MIDI header (length {length}, format {kind}); export it again")

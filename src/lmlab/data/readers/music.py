@@ -45,7 +45,7 @@ def find_music(given: Sequence[str]) -> list[Path | None]:
         for path in map(Path, paths):
             files = sorted(_walk(path)) if path.is_dir() else [path]
             if not files:
-                raise ValueError(f"{path} holds no music; {HOW}")
+                raise ValueError(f"{path} contains no music; {HOW}")
             found += files
     return list(dict.fromkeys(found))
 

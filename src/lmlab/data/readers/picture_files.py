@@ -200,7 +200,8 @@ def find_pictures(path: str, *, columns: Mapping[str, str] | None = None) -> Pic
     if lower.endswith(PICTURES):
         return PictureFiles(train=[PictureRow(FileSource(given))], format="picture")
     raise ValueError(
-        f"{given} holds no pictures: give a folder with a folder for each class, a .tsv, .csv or .jsonl file with the "
+        f"{given} contains no pictures: give a folder with a folder for each class, a .tsv, .csv or .jsonl file with "
+        f"the "
         "path of a picture in each row, a .zip file, or IDX files (MNIST)"
     )
 

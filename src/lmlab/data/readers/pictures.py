@@ -58,7 +58,7 @@ def read_bytes(path: Path) -> bytes:
     """Return the bytes of a file of a picture; a BadPictureError if it is missing, empty or too large."""
     try:
         if not path.is_file():
-            raise BadPictureError(f"{path} does not exist, or is no file")
+            raise BadPictureError(f"{path} does not exist, or is not a file")
         if (size := path.stat().st_size) > MOST_BYTES:
             raise BadPictureError(f"{path} has {size:,} bytes; a picture may have {MOST_BYTES:,}")
         return path.read_bytes()

@@ -45,7 +45,7 @@ def read_rolls(data: bytes, *, name: str) -> Iterator[Roll]:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
         why = "lists that are nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ValueError(f"{name} is no valid JSON ({why}); write it again") from None
+        raise ValueError(f"{name} is not valid JSON ({why}); write it again") from None
     if not isinstance(found, dict):
         yield from _read_list(found, None, name)
         return
@@ -66,7 +66,7 @@ def _read_list(found: Any, split: str | None, name: str) -> Iterator[Roll]:
 def _to_pitches(piece: Any, name: str) -> NDArray[np.int64]:
     """Return the pitches [T, voices] of a piece; steps with fewer notes than others end with rests."""
     if not isinstance(piece, list) or not piece or not all(isinstance(step, list) for step in piece):
-        raise ValueError(f"{name} is no list of steps, each a list of MIDI pitches")
+        raise ValueError(f"{name} is not a list of steps, each a list of MIDI pitches")
     voices = max(map(len, piece))
     if len(piece) > MOST_STEPS or voices > MOST_VOICES:
         raise ValueError(
@@ -80,7 +80,9 @@ def _to_pitches(piece: Any, name: str) -> NDArray[np.int64]:
             if pitch is None or pitch != pitch or pitch == REST:
                 continue
             if isinstance(pitch, bool) or not isinstance(pitch, (int, float)) or pitch % 1:
-                raise ValueError(f"{name}, step {number + 1}: {pitch!r} is no MIDI pitch (0 to 127, or -1 for a rest)")
+                raise ValueError(
+                    f"{name}, step {number + 1}: {pitch!r} is not a MIDI pitch (0 to 127, or -1 for a rest)"
+                )
             if not 0 <= pitch < PITCHES:
                 raise ValueError(f"{name}, step {number + 1}: pitch {pitch} is not between 0 and 127 (-1 is a rest)")
             pitches[number, voice] = int(pitch)

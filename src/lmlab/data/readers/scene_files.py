@@ -51,25 +51,24 @@ def find_scenes(name: str) -> PictureFiles:
     )
 
 
-def _rows(part: Part, make: Callable[[Scene, PictureRow], PictureRow]) -> list[PictureRow]:
-    rows = []
+def _rows(part: Part, make: Callable[[Scene, PictureRow], list[PictureRow]]) -> list[PictureRow]:
+    rows: list[PictureRow] = []
     for index in range(COUNTS[part]):
         source, scene = SceneSource(part, index), make_scene(part, index)
         boxes = np.array([thing.box for thing in scene.things], np.float32)
         regions = Regions(boxes, tuple(thing.label for thing in scene.things))
-        rows.append(make(scene, PictureRow(source, regions=regions, where=source.name)))
+        rows += make(scene, PictureRow(source, regions=regions, where=source.name))
     return rows
 
 
-def _caption(scene: Scene, row: PictureRow) -> PictureRow:
-    return row._replace(texts={"caption": describe(scene.things)})
+def _caption(scene: Scene, row: PictureRow) -> list[PictureRow]:
+    return [row._replace(texts={"caption": describe(scene.things)})]
 
 
-def _question(scene: Scene, row: PictureRow) -> PictureRow:
-    question = ask(scene)
-    return row._replace(label=question.answer, texts={"question": question.text})
+def _question(scene: Scene, row: PictureRow) -> list[PictureRow]:
+    return [row._replace(label=each.answer, texts={"question": each.text}) for each in ask(scene)]
 
 
-def _sentence(scene: Scene, row: PictureRow) -> PictureRow:
+def _sentence(scene: Scene, row: PictureRow) -> list[PictureRow]:
     sentence = state(scene)
-    return row._replace(label="true" if sentence.true else "false", texts={"sentence": sentence.text})
+    return [row._replace(label="true" if sentence.true else "false", texts={"sentence": sentence.text})]

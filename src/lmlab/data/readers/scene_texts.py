@@ -43,14 +43,12 @@ class Counted(NamedTuple):
     number: int
 
 
-def ask(scene: Scene) -> Question:
-    """Return the question of a scene; its kind is sampled from those that the scene allows."""
+def ask(scene: Scene) -> list[Question]:
+    """Return the questions of a scene: one of each kind that the scene allows."""
     rng = _generator(scene, 2)
     makers = (_ask_colour, _ask_shape, _ask_size, _ask_number, _ask_presence, _ask_place)
-    for number in rng.permutation(len(makers)):
-        if (question := makers[number](scene.things, rng)) is not None:
-            return question
-    raise AssertionError("the number of shapes can always be asked for")
+    found = (make(scene.things, rng) for make in makers)
+    return [question for question in found if question is not None]
 
 
 def state(scene: Scene) -> Sentence:

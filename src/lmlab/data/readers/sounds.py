@@ -156,7 +156,7 @@ def _decode_others(content: bytes, name: str, *, what: str) -> tuple[NDArray[np.
             return np.asarray(samples.mean(1, dtype=np.float32)), int(file.samplerate)
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
         reason = str(error).strip().rstrip(".").lower()
-        raise ValueError(f"{name} is no recording that can be read ({reason}); convert it to WAV or FLAC") from None
+        raise ValueError(f"{name} is not a readable recording ({reason}); convert it to WAV or FLAC") from None
 
 
 def write_wav(path: Path, samples: NDArray[np.float32], rate: int) -> None:

@@ -137,7 +137,7 @@ def _find_folder(folder: Path) -> list[Source]:
         _warn(f"{folder}: skipped {_first(skipped)}")
     found = [source for source in chosen if source is not None]
     if not found:
-        raise ValueError(f"the folder {folder} holds no text; {HOW}")
+        raise ValueError(f"the folder {folder} contains no text; {HOW}")
     return found
 
 

@@ -103,7 +103,7 @@ def _read_json(source: str, text: str, task: TaskName, pair: bool | None, column
 
 def _read_table(table: Table, task: TaskName, pair: bool | None, columns: Columns | None) -> Unlabelled:
     if not table.rows:
-        raise ValueError(f"{table.source} is empty: none of its lines holds anything")
+        raise ValueError(f"{table.source} is empty: all its lines are blank")
     left_out = Counter({"nothing in them": table.blank}) if table.blank else Counter[str]()
     glue = find_glue(table.source, table) if table.names is None and not columns and task != "choice" else None
     if glue is not None and glue.task == task:
@@ -182,7 +182,9 @@ def _read_columns(source: str, text: str, columns: Columns | None) -> Unlabelled
     conllu, tabs = is_conllu(source, text), has_tabs(text)
     sentences = list(read_sentences(source, text, tabs=tabs, comments=conllu, tagged=False))
     if not sentences:
-        raise ValueError(f"{source} holds no words; give lines with a word in each, and a blank line between sentences")
+        raise ValueError(
+            f"{source} contains no words; give lines with a word in each, and a blank line between sentences"
+        )
     rows = [row for sentence in sentences for row in sentence.rows]
     numbered = all(row[0] == str(index) for one in sentences for index, row in enumerate(one.rows, 1))
     width = len(rows[0])

@@ -13,7 +13,7 @@ CAPTIONING = (
         "LSTM with attention over the regions of a picture, which writes its caption",
         does=("captions", "target text", "vectors"),
         sizes={
-            "small": {"convolutions": [32, 64, 128], "width": 64, "hidden": 128},
+            "small": {"convolutions": [24, 48, 96], "width": 64, "hidden": 128},
             "medium": {"convolutions": [64, 128, 256], "width": 128, "hidden": 512, "dropout": 0.2},
         },
         objective={"kind": "captioning", "coverage": 0.01},
@@ -25,5 +25,26 @@ CAPTIONING = (
             **{"schedule": "cosine", "warmup": 100},
         },
         task=TaskDefaults(frame={}, pool="mean"),
+    ),
+    System(
+        "vqa",
+        "lmlab.models.vqa:Vqa",
+        2016,
+        "Yang et al. 2016",
+        "LSTM over a question with attention over the regions of a picture, for its answer",
+        does=("vectors",),
+        sizes={
+            "small": {"convolutions": [24, 48, 96], "width": 64, "hidden": 128},
+            "medium": {"convolutions": [64, 128, 256], "width": 128, "hidden": 512, "dropout": 0.2},
+        },
+        objective={"kind": "visual_questions"},
+        reads=("captions",),
+        tokenizer="words",
+        frame={"tokens": "a boundary"},
+        training={
+            **{"optimizer": "adamw", "rate": 2e-3, "clip": 1.0, "decay": 0.01, "batch": 64},
+            **{"schedule": "cosine", "warmup": 100},
+        },
+        task=TaskDefaults(frame={"tokens": "a boundary"}),
     ),
 )

@@ -46,7 +46,7 @@ class MinimalPairsRequest(Config):
     region: Literal["full", "critical"] | None = Field(
         None, description="whole sentences, or the words that differ; by default as the authors of a set have it"
     )
-    set: str = Field("", max_length=500, description="the name of a ready set, in place of pairs")
+    set: str = Field("", max_length=500, description="the name of a ready set, instead of pairs")
     limit: int = Field(10, ge=1, le=1000, description="pairs of each paradigm of a ready set, the first")
 
 

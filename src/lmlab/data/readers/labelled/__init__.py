@@ -111,7 +111,7 @@ def read_examples(
 def _read(reader: Reader, path: Path, text: str) -> list[Example]:
     examples = reader.read(str(path), text)
     if not examples:
-        raise ValueError(f"{path} holds no example with a text and a label; give a file that has some")
+        raise ValueError(f"{path} contains no example with a text and a label; give a file that has some")
     return examples
 
 

@@ -243,7 +243,7 @@ def _find_choice_columns(
         missing = "question" if a is None else "answer"
         raise ValueError(
             f"{table.source}: which column holds the {missing} is not clear ({show_row(table)}); "
-            f"say it: --columns {missing}=NAME"
+            f"choose with --columns {missing}=NAME"
         )
     b = given["b"][0] if "b" in given else next((rest[n] for n in CONTEXTS if n in rest and rest[n] != a), None)
     return ColumnIndices(a, label, b, choices)

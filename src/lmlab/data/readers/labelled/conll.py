@@ -53,7 +53,7 @@ class ConllReader(Reader):
         self._conllu = is_conllu(source, text)
         sentences = list(read_sentences(source, text, tabs=self._tabs, comments=self._conllu))
         if not sentences:
-            raise ValueError(f"{source} holds no words; give lines with a word and its tag")
+            raise ValueError(f"{source} contains no words; give lines with a word and its tag")
         width = len(sentences[0].rows[0])
         self._width = width
         self._first: tuple[str, list[Sentence]] | None = source, sentences

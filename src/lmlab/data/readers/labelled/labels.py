@@ -8,7 +8,7 @@ from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled.tag_schemes import OUTSIDE, split_tag
 
 FEWEST_ALL_DIFFERENT = 20
-"""The number of examples from which on it is an error if each has a class of its own."""
+"""The number of examples from which on it is an error if each has a different class."""
 
 
 def check_labels(labelled: Labelled) -> Labelled:
@@ -23,12 +23,12 @@ def check_labels(labelled: Labelled) -> Labelled:
         first = labelled.train[0]
         raise ValueError(
             f"{first.source} has one {what} only, {there[0]!r}, in all {len(labelled.train):,} "
-            f"examples{_left_out(labelled)}: there is nothing to tell apart; give a file with two or more, or name "
+            f"examples{_left_out(labelled)}: there is nothing to distinguish; give a file with two or more, or name "
             f"another column with --columns label=…"
         )
     if labelled.task == "classification" and len(known) == len(labelled.train) >= FEWEST_ALL_DIFFERENT:
         raise ValueError(
-            f"{labelled.train[0].source}: each of its {len(known):,} examples has a class of its own, as {known[0]!r}: "
+            f"{labelled.train[0].source}: each of its {len(known):,} examples has a different class, as {known[0]!r}: "
             f"there is nothing to learn; name the right column with --columns label=…"
         )
     for split, examples in (("valid", labelled.valid), ("test", labelled.test)):

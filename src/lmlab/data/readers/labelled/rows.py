@@ -152,7 +152,9 @@ class RowReader(Reader):
         if are_classes(labels) and not (similarity and different > FEWEST_OF_NUMBERS):
             if missing:
                 value = shorten(clean(labels[table.lines.index(missing[0])]))
-                self.note(f"{value} in {name} ({_list_lines(missing)}) is a class of its own; remove these rows if not")
+                self.note(
+                    f"{value} in {name} ({_list_lines(missing)}) is read as a class; remove these rows if it is not one"
+                )
             if different >= FEWEST_OF_NUMBERS:
                 self.note(f"{different} whole numbers in {name} are read as classes; --task regression for scores")
             return "classification"
@@ -259,7 +261,7 @@ class RowReader(Reader):
 def _parse(kind: str, source: str, text: str) -> Table:
     table = PARSERS[kind](source, text)
     if not table.rows:
-        raise ValueError(f"{source} is empty: none of its lines holds anything; give a file of labelled examples")
+        raise ValueError(f"{source} is empty: all its lines are blank; give a file of labelled examples")
     return table
 
 

@@ -103,7 +103,7 @@ def read_questions(source: str, text: str) -> Iterator[Question]:
             found = True
             yield _read_flat(table, row, line)
     if not found:
-        raise ValueError(f"{source} holds no question; give SQuAD's JSON: data, paragraphs, qas")
+        raise ValueError(f"{source} contains no question; give SQuAD's JSON: data, paragraphs, qas")
 
 
 def _read_entry(entry: Any, paragraph: Any, source: str, *, versioned: bool) -> Question:

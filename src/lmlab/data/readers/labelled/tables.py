@@ -162,7 +162,7 @@ def _read_list(source: str, text: str, position: int) -> Iterator[tuple[dict[str
         found = True
         yield _flatten(record), line
     if not found:
-        raise ValueError(f"{source} is empty: its list holds nothing")
+        raise ValueError(f"{source} is empty: its list has no items")
 
 
 _AFTER_ITEM = re.compile(r"[\s,]*")
