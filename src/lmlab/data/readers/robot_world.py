@@ -177,7 +177,7 @@ def _words(part: Part) -> list[PictureRow]:
         scene, source = make_scene(part, index), WorldSource(part, index, None)
         texts = {"command": "describe the picture", "action": describe(scene.things)}
         if index % 2:
-            question = ask(scene)
+            question = ask(scene)[0]
             texts = {"command": question.text, "action": question.answer}
         rows.append(PictureRow(source, texts=texts, where=source.name))
     return rows
