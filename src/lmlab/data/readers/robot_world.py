@@ -177,7 +177,8 @@ def _words(part: Part) -> list[PictureRow]:
         scene, source = make_scene(part, index), WorldSource(part, index, None)
         texts = {"command": "describe the picture", "action": describe(scene.things)}
         if index % 2:
-            question = ask(scene)[0]
+            questions = ask(scene)
+            question = questions[index // 2 % len(questions)]
             texts = {"command": question.text, "action": question.answer}
         rows.append(PictureRow(source, texts=texts, where=source.name))
     return rows
