@@ -27,6 +27,7 @@ OBJECTIVES: dict[str, str] = {
     "denoising": "lmlab.objectives.denoising:Denoising",
     "contrastive": "lmlab.objectives.contrastive:Contrastive",
     "masked_captions": "lmlab.objectives.masked_captions:MaskedCaptions",
+    "instructions": "lmlab.objectives.instructions:Instructions",
     "actions": "lmlab.objectives.actions:Actions",
     "negative_sampling": "lmlab.objectives.negative_sampling:NegativeSampling",
 }

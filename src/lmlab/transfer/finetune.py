@@ -12,7 +12,6 @@ from typing import Any
 
 from lmlab.data.corpora.example_splits import SELECTED
 from lmlab.messages import suggest_keywords
-from lmlab.models import find
 from lmlab.runs.jobs import Reporter
 from lmlab.training.budget import check_epochs
 from lmlab.transfer.folder import Execution, Finetuned, finetune_trial, study_trials
@@ -103,7 +102,6 @@ def finetune(
         language=dict(language or {}),
     )
     check_trial(trial)
-    task = task or usual_task(trial.origin)
     if resume and overwrite:
         raise ValueError("--resume continues what is there and --overwrite replaces it: give one of them")
     data = open_data(
@@ -115,6 +113,7 @@ def finetune(
         select=SELECTED if select is None else select,
         leaks=leaks,
         drop_bad_labels=drop_bad_labels,
+        run=trial.origin,
     )
     if select is not None:
         check_select(data, select)
@@ -189,15 +188,8 @@ def compare_runs(
     paths = [Path(each) for each in runs]
     first = Trial(origin=paths[0], seed=seed, epochs=epochs, train=train or {})
     trials = plan_comparison(paths, how, seeds=seeds, trial=first)
-    data = open_data(
-        examples,
-        valid=valid,
-        test=test,
-        task=usual_task(paths[0]),
-        columns=columns,
-        leaks=leaks,
-        drop_bad_labels=drop_bad_labels,
-    )
+    files: dict[str, Any] = {"valid": valid, "test": test, "columns": columns, "leaks": leaks}
+    data = open_data(examples, **files, drop_bad_labels=drop_bad_labels, run=paths[0])
     checked = check_data(paths[0], data)
     checked.require_held_out()
     lines = [*checked.lines(), *describe_selection(data)]
@@ -205,13 +197,6 @@ def compare_runs(
         notify(line)
     execution = Execution(overwrite=overwrite, resume=resume, reporter=reporter, interrupted=interrupted)
     return _unless_interrupted(study_trials("comparison", trials, data, Path(output), check=lines, execution=execution))
-
-
-def usual_task(run: Path) -> str | None:
-    """The task that a run is made for, whatever the file; None where the file says it."""
-    if is_architecture(run):
-        return None
-    return "picture_texts" if "words and regions" in find(read_origin(run)["kind"]).does else None
 
 
 def _unless_interrupted(found: Finetuned | None) -> Finetuned:
