@@ -16,8 +16,8 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models as engines
 
 import lmlab
-from lmlab.interop.families import FAMILIES as TABLES
 from lmlab.interop.huggingface import import_run, read_model
+from lmlab.interop.huggingface.families import FAMILIES as TABLES
 from lmlab.models.abilities import Detects, FillsMasks, JudgesPairs, ability
 
 CONFIGURATIONS = dict.fromkeys(FAMILIES, 100) | {"bart": 40, "marian": 40}
