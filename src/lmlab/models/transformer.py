@@ -231,7 +231,7 @@ class Transformer(EncoderDecoder):
         target_lengths: Tensor | None = None,
         state: State = None,
     ) -> Output:
-        """As in `EncoderDecoder`; where `target_lengths` tell how many tokens each target has, padding is spared."""
+        """As in `EncoderDecoder`; with `target_lengths` [B], the padding of targets is not computed."""
         start = 0 if state is None else state.decoder.length
         padding = pack_tokens(tokens, target_lengths) if state is None else NoPadding()
         positions = padding.position_vectors(self.decoder.positions(start, tokens.shape[1]))

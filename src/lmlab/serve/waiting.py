@@ -8,13 +8,15 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
 
 from lmlab.progress import cancellable
 from lmlab.serve.errors import APIError, ClosedError, GoneError, OverloadedError
-from lmlab.serve.served import Served
+
+if TYPE_CHECKING:  # it imports torch, and the studio starts without it
+    from lmlab.serve.served import Served
 
 T = TypeVar("T")
 
