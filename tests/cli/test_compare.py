@@ -135,7 +135,7 @@ def test_mistakes_are_one_clear_line(lmlab, tmp_path: Path) -> None:
         (["book.txt", "--models", "gtp2"], "unknown model 'gtp2'; did you mean 'gpt2'"),
         (["book.txt", "--models", "gpt2,bart"], "bart writes a target text from a source"),
         (["book.txt", "--budget", "soon"], "budget 'soon' is not understood"),
-        (["book.txt", "--set", "model.width=3"], "only for training settings"),
+        (["book.txt", "--set", "model.width=3"], "train.KEY=VALUE or data.KEY=VALUE"),
         (["book.txt", "--match", "width"], "parameters=2M"),
         (["short.txt", "--models", "ngram"], "at least 4,000 bytes"),
         (["nothing.txt"], "nothing.txt"),

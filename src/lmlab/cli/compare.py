@@ -88,6 +88,10 @@ def compare(
 
       lmlab compare book.txt --models gpt2,bert,electra --budget 5min -o compared
 
+      lmlab compare chorales.json --models lstm,gpt2,music-transformer --budget 1e12flops -o compared
+
+      lmlab compare pictures/ --tokenizer pixels:4 --set data.size=14 --models ngram,lstm,gpt2 -o compared
+
       lmlab compare --resume compared
 
       lmlab compare --add runs/other compared
@@ -98,7 +102,8 @@ def compare(
     separately, by their pseudo-log-likelihood. If it is interrupted, the same command resumes it.
 
     --models all are the left-to-right language models, masked the masked ones. --tokenizer is one for all (bpe:N,
-    unigram:N, bytes, characters, words …), own (what each was published with), or MODEL=SPEC for one of them. A
+    unigram:N, bytes, characters, words …), own (what each was published with), or MODEL=SPEC for one of them. Music is
+    ranked by nats per event or note, pictures as pixels by bits per dimension, with one tokenizer for all. A
     --prompt with \\[MASK] is also filled by masked models. --leaks removes such examples from train or from test. With
     --runs, TEXT is a file of labelled examples (see: lmlab finetune).
     """
@@ -143,7 +148,10 @@ def compare(
         "sweep": sweep,
         "prompt": prompt,
         **_data(valid=valid, test=test, split=split, documents=documents),
-        "settings": {f"train.{name}": value for name, value in _training(settings).items()},
+        "settings": {
+            **{f"train.{name}": value for name, value in _groups(settings)["train"].items()},
+            **{f"data.{name}": value for name, value in _groups(settings)["data"].items()},
+        },
     }
     watch(
         lambda **watching: compare_models(text, output=output, csv=csv, overwrite=overwrite, **options, **watching),
@@ -217,7 +225,7 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
             seeds=given.get("seeds", 1),
             seed=given.get("seed", 0),
             epochs=given.get("epochs"),
-            train=_training(given.get("settings")),
+            train=_groups(given.get("settings"))["train"],
             overwrite=given.get("overwrite", False),
             resume=given.get("resume", False),
             notify=lambda line: None if given.get("json_") else print(line, file=sys.stderr),
@@ -240,17 +248,14 @@ def _data(
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _training(settings: list[str] | None) -> dict[str, Any]:
-    """Settings of training that are the same for all."""
+def _groups(settings: list[str] | None) -> dict[str, dict[str, Any]]:
+    """Settings of training and of the data, which are the same for all."""
     from lmlab.config import apply_settings
 
-    groups = apply_settings({"train": {}}, settings or [])
-    if set(groups) != {"train"}:
-        raise ValueError(
-            "--set of a comparison is only for training settings (train.KEY=VALUE), the same for all models"
-        )
-    training: dict[str, Any] = groups["train"]
-    return training
+    groups = apply_settings({"train": {}, "data": {}}, settings or [])
+    if set(groups) != {"train", "data"}:
+        raise ValueError("--set of a comparison is train.KEY=VALUE or data.KEY=VALUE, the same for all models")
+    return groups
 
 
 def _given(context: typer.Context) -> dict[str, Any]:
@@ -284,8 +289,9 @@ def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
         first, count = given.get("seed", conditions.seeds[0]), given.get("seeds", len(conditions.seeds))
         now["seeds"] = list(range(first, first + count))
     text = {name: given[name] for name in ("valid", "test", "split", "documents") if name in given}
-    now["data"] = {**before["data"], **_data(**text)}
-    now["train"] = {**before["train"], **_training(given.get("settings"))}
+    groups = _groups(given.get("settings"))
+    now["data"] = {**before["data"], **_data(**text), **groups["data"]}
+    now["train"] = {**before["train"], **groups["train"]}
     if changed := describe_changes(before, now):
         raise ValueError(
             f"--resume continues {folder} as it was started, and this differs: {'; '.join(changed)}. Leave it out, or "

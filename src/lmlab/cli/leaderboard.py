@@ -65,13 +65,13 @@ class LiveTable:
         done = BAR if progress.ended else round(progress.fraction * BAR)
         row["bar"] = f"[cyan]{'━' * done}[/cyan][dim]{'━' * (BAR - done)}[/dim]"
         row["tokens"] = short(progress.tokens)
-        track = track_of(planned.system)
+        track = track_of(planned.system, planned.tokenizer)
         if line.get(track.curve.field) is not None:
             row["valid"] = f"{line[track.curve.field]:.3f} {track.curve.label}"
         self._draw()
 
     def scored(self, planned: PlannedRun, record: Record, score: float) -> None:
-        row, metric = self.rows[planned.name], track_of(planned.system).score
+        row, metric = self.rows[planned.name], track_of(planned.system, planned.tokenizer).score
         row |= {
             "status": "[green]done[/green]",
             "test": f"[bold]{score:.3f}[/bold] {metric.column}",
@@ -148,7 +148,7 @@ def _below(ranking: Ranking) -> list[str]:
 
 def _table(ranking: Ranking, width: int) -> Table:
     score = ranking.track.score
-    title = f"{score.label[0].upper()}{score.label[1:]} on the test text: {score.metric.better} is better"
+    title = f"{score.label[0].upper()}{score.label[1:]} on the {ranking.track.tested}: {score.metric.better} is better"
     table = Table(title=title, title_justify="left", box=None)
     letters = ranking.letters
     own = _own_columns(ranking) if width >= 90 else []

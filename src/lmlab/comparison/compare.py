@@ -40,7 +40,8 @@ def compare(
 ) -> Published:
     """Train models on the same text and budget, and rank them by their scores on test text.
 
-    An interrupted comparison is continued by the same call. `settings` of training are the same for all models.
+    An interrupted comparison is continued by the same call. `settings` of training and of the data are the same for
+    all models.
 
     >>> done = lmlab.compare("book.txt", output="compared", models=["ngram", "lstm", "gpt2"], budget="60s")
     >>> done.report
@@ -49,9 +50,9 @@ def compare(
     from lmlab.comparison.plan import make_conditions
     from lmlab.config import change_settings
 
-    groups = change_settings({"train": {}}, settings or {})
-    if set(groups) != {"train"}:
-        raise ValueError("settings of a comparison are those of training (train.KEY), the same for all models")
+    groups = change_settings({"train": {}, "data": {}}, settings or {})
+    if set(groups) != {"train", "data"}:
+        raise ValueError("settings of a comparison are train.KEY and data.KEY, the same for all models")
     data = {"valid": path_names(valid), "test": path_names(test), "split": split, "documents": documents}
     conditions = make_conditions(
         path_names(text) or [],
@@ -64,7 +65,7 @@ def compare(
         seed=seed,
         sweep=sweep,
         prompt=prompt,
-        data={name: value for name, value in data.items() if value is not None},
+        data={**{name: value for name, value in data.items() if value is not None}, **groups["data"]},
         train=groups["train"],
     )
     return run_comparison(

@@ -12,14 +12,14 @@ from typing import Any
 
 from lmlab import __version__
 from lmlab.comparison.held_out import TestText
-from lmlab.comparison.plan import Conditions, matched_parameters, read_tokenizers
+from lmlab.comparison.plan import Conditions, matched_parameters, read_fingerprints
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
-from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.corpus import Corpus, Dataset
+from lmlab.data.corpora.sequences import SequenceSplit
 from lmlab.runs.run_files import CONDITIONS, LOCK, OtherSettingsError
 from lmlab.runs.storage import read_json, write_json
 from lmlab.runs.upgrade import upgrade_saved
-from lmlab.tokenizers.inspecting import text_fingerprint
 
 
 def check_folder(conditions: Conditions, folder: Path) -> None:
@@ -104,14 +104,11 @@ def describe_conditions(
     described = {
         **conditions.model_dump(),
         "text_sha256": corpus.text_fingerprint,
-        "text": {
-            name: {"documents": len(text.documents), "bytes": text.bytes, "words": text.words}
-            for name, text in ((name, split.as_text()) for name, split in splits.items() if split is not None)
-        },
+        "text": {name: _describe_split(split) for name, split in splits.items() if split is not None},
         "part": {"documents": len(part.texts), "bytes": int(part.sizes.sum())},
-        "vocabularies": {spec: each.text_tokenizer.vocabulary for spec, each in corpora.items()},
+        "vocabularies": {spec: _vocabulary(each) for spec, each in corpora.items()},
         "lossy": {spec: each.loses(each.test) for spec, each in corpora.items()},
-        "fingerprints": {name: text_fingerprint(each) for name, each in read_tokenizers(conditions, corpora).items()},
+        "fingerprints": read_fingerprints(conditions, corpora),
         "matched_parameters": matched_parameters(conditions, corpora),
         "versions": {
             "lmlab": __version__,
@@ -136,6 +133,19 @@ def describe_conditions(
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, described)
     return described
+
+
+def _describe_split(split: Dataset) -> dict[str, int]:
+    """The size of a split: of text in bytes and words, of other data in tokens."""
+    if isinstance(split, SequenceSplit):
+        return {"documents": len(split.documents), "tokens": split.size - len(split.documents)}
+    text = split.as_text()
+    return {"documents": len(text.documents), "bytes": text.bytes, "words": text.words}
+
+
+def _vocabulary(corpus: Corpus) -> int:
+    tokenizer = corpus.token_processor
+    return corpus.text_tokenizer.vocabulary if tokenizer is None else tokenizer.vocabulary
 
 
 def _processor() -> str:

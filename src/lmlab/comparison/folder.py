@@ -123,7 +123,7 @@ def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv
     write_json(folder / "leaderboard.json", board)
     passages: dict[tuple[str, str], Passage] = {}
     for record in [*reversed(results.records.values()), *added]:
-        for track in (each for each in tracks_of(record["system"]) if takes_part(record, each)):
+        for track in (each for each in tracks_of(record["system"], record.get("data", "")) if takes_part(record, each)):
             name = record["name"] if "added" in record else record["system"]
             passages[track.name, name] = answers(record, track)["passage"]
     write_bytes(folder / "report.html", make_report(board, passages).encode())

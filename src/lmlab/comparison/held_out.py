@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lmlab.tokenizers.sequences import SequenceTokenizer
+
 FEWEST_DOCUMENTS = 20
 """With fewer test documents, blocks of lines are what the bootstrap draws."""
 BLOCKS = 100
@@ -99,11 +101,25 @@ class TestText:
         return sum(len(word) + 1 for word in re.findall(r"[^\W\d_]+ ", self.texts[document][start : start + PASSAGE]))
 
 
+@dataclass(frozen=True)
+class HeldOutItems:
+    """Held-out items that are not text, as tokens."""
+
+    items: list[NDArray[np.int64]]
+    tokenizer: SequenceTokenizer
+
+    @property
+    def sizes(self) -> NDArray[np.float64]:
+        """The number of tokens of each item."""
+        return np.array([len(each) for each in self.items], dtype=np.float64)
+
+
 class Tests(NamedTuple):
     """What systems are scored on."""
 
     whole: TestText
     part: TestText  # of it, where scoring takes long
+    sequences: HeldOutItems | None = None  # in place of text, of music and of pixels
 
 
 def make_test_text(texts: Sequence[str], *, prompt: str | None) -> TestText:

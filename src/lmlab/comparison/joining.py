@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmlab.comparison.held_out import Tests, TestText
+from lmlab.comparison.held_out import HeldOutItems, Tests, TestText
 from lmlab.comparison.records import TRAINING_JOULES, Record
 from lmlab.comparison.runner import evaluate_run
 from lmlab.comparison.tracks import tracks_of
@@ -50,9 +50,14 @@ def join(
     """Score a run on the test text of a comparison that has these `records`; a ValueError says why it cannot be."""
     model = load(path, device=choose_device(description["train"].get("device", "auto")))
     system = read_json(path / "config.json")["kind"]
-    tracks_of(system)
-    _check_tokenizer(model, path, system, _rivals(system, description, records), tests.whole)
-    provenance = examine(path, description=description, test=tests.whole)
+    if tests.sequences is None:
+        tracks_of(system)
+        _check_tokenizer(model, path, system, _rivals(system, description, records), tests.whole)
+        provenance = examine(path, description=description, test=tests.whole)
+        fingerprint = text_fingerprint(model.text_tokenizer)
+    else:
+        provenance = _examine_items(model, path, description, tests.sequences)
+        fingerprint = tests.sequences.tokenizer.fingerprint
     measured = evaluate_run(model, path, tests, system=system)
     return {
         "name": _free_name(path.resolve().name, names),
@@ -60,7 +65,7 @@ def join(
         "run": str(path),
         "seed": None,
         "weights_sha256": digest(path / "model.safetensors"),
-        "tokenizer": text_fingerprint(model.text_tokenizer),
+        "tokenizer": fingerprint,
         "parameters": count_parameters(model.model).total,
         "embedding_parameters": count_parameters(model.model).embedding,
         "rate": None,
@@ -70,6 +75,18 @@ def join(
         "added": provenance.description,
         **(measured if provenance.same_text else _without_curves(measured)),
     }
+
+
+def _examine_items(model: LanguageModel, path: Path, description: dict[str, Any], test: HeldOutItems) -> Provenance:
+    """Whether a run of music or pixels has the tokens of a comparison, and was trained on the same data."""
+    if model.processor != test.tokenizer:
+        raise ValueError(
+            f"{path} cannot be added: it has {model.processor!r}, and the comparison {test.tokenizer!r}; scores are "
+            "per token, so all need the same tokenizer"
+        )
+    if (path / "recipe.json").is_file() and read_record(path).text_sha256 == description["text_sha256"]:
+        return Provenance("trained on the same data, split in the same way", True)
+    return Provenance("trained on other data; whether the test data were among them is not known", False)
 
 
 def _without_curves(record: Record) -> Record:

@@ -13,7 +13,8 @@ from lmlab.comparison.notes import write_caveats, write_notes
 from lmlab.comparison.ranking import Ranking, rank
 from lmlab.comparison.records import COSTS, Record
 from lmlab.comparison.runner import Results
-from lmlab.comparison.tracks import TRACKS
+from lmlab.comparison.tracks import TRACKS, all_tracks
+from lmlab.comparison.tracks.sequences import SEQUENCES
 from lmlab.comparison.tracks.track import Track, Units
 from lmlab.metrics.statistics import Difference
 from lmlab.models import LINEAGE
@@ -27,7 +28,9 @@ def make_board(results: Results, *, added: Sequence[Record] = ()) -> Board:
     for record in results.records.values():
         runs.setdefault(record["system"], []).append(record)
     runs |= {record["name"]: [record] for record in added}
-    rankings = [rank(track, runs, results) for track in TRACKS.values()]
+    sequences = results.tests.sequences
+    tracks = TRACKS.values() if sequences is None else [SEQUENCES[sequences.tokenizer.kind]]
+    rankings = [rank(track, runs, results) for track in tracks]
     board: Board = {"conditions": results.description}
     for ranking in rankings:
         board |= _written(ranking, results.description)
@@ -60,7 +63,7 @@ def read_entries(board: Board) -> list[Entry]:
     board = _with_new_keys(board)
     return [
         Entry.from_json(entry, track.score.field)
-        for track in TRACKS.values()
+        for track in all_tracks()
         for entry in board.get(track.key or "entries", [])
     ]
 
@@ -68,7 +71,7 @@ def read_entries(board: Board) -> list[Entry]:
 def read_rankings(board: Board) -> list[Ranking]:
     """The rankings of a board that hold any system, in the order of the tracks, unless all systems of one failed."""
     board = _with_new_keys(board)
-    rankings = [_read(track, board) for track in TRACKS.values() if (track.key or "entries") in board]
+    rankings = [_read(track, board) for track in all_tracks() if (track.key or "entries") in board]
     return sorted((each for each in rankings if each.entries or each.apart), key=lambda each: not each.ranked)
 
 
@@ -144,7 +147,7 @@ def to_csv(board: Board) -> str:
     """The leaderboard as comma-separated values, one system per line; ranks are those in its track."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    tracks = TRACKS.values()
+    tracks = [track for track in all_tracks() if track.name in TRACKS or track.key in board]
     columns = (
         *(
             "rank",

@@ -94,12 +94,17 @@ def _coverage(ranking: Ranking) -> list[str]:
     if not ranking.ranked:
         return []
     if ranking.units.count < FEWEST_UNITS:
-        return [f"The test text has only {units}: too few for intervals and tests."]
+        few = (
+            f"The test text has only {units}"
+            if ranking.track.tested == "test text"
+            else f"There are only {units} to test on"
+        )
+        return [f"{few}: too few for intervals and tests."]
     # counting gives the same n-gram model with every seed
     seeds = {each.name: len(each.seeds) for each in ranking.ranked if each.kind not in LINEAGE or trains(each.kind)}
     single = [name for name, count in seeds.items() if count == 1]
     several = sorted({count for count in seeds.values() if count > 1})
-    covered = f"ntervals and tests{systems} cover the choice of test text ({units})"
+    covered = f"ntervals and tests{systems} cover the choice of {ranking.track.tested} ({units})"
     if not seeds:
         return [f"I{covered}."]
     if not several:
@@ -117,15 +122,15 @@ def _coverage(ranking: Ranking) -> list[str]:
 
 def _of_intervals(results: Results, rankings: Sequence[Ranking]) -> Iterator[str]:
     if any(ranking.tested for ranking in rankings):
-        blocks = any(ranking.units.kind != "documents" for ranking in rankings)
+        blocks = any(ranking.units.kind == "blocks of lines" for ranking in rankings)
         yield (
-            "Confidence intervals (95%) and p-values: paired bootstrap over the test text"
+            f"Confidence intervals (95%) and p-values: paired bootstrap over the {rankings[0].track.tested}"
             + " (blocks of lines, because there are too few documents)" * blocks
             + ", Student's t over seeds where there are several (docs/guides/statistics.md). p-values are corrected "
             "for the number of pairs (Holm)."
         )
     size = results.tests.whole.sizes.sum()
-    if size < SHORT_TEST:
+    if size < SHORT_TEST and results.tests.sequences is None:
         yield f"The test text is short ({int(size):,} bytes), so the confidence intervals are wide."
 
 

@@ -18,8 +18,10 @@ from lmlab.data.corpora.corpus import Corpus
 from lmlab.models import LINEAGE, find, load_class, outline
 from lmlab.objectives import load_objective
 from lmlab.runs.recipe import Recipe, make_recipe
-from lmlab.tokenizers import Tokenizer, parse
+from lmlab.tokenizers import parse
 from lmlab.tokenizers.inspecting import text_fingerprint
+from lmlab.tokenizers.processors import is_processor, make_processor
+from lmlab.tokenizers.sequences import SequenceTokenizer
 from lmlab.tokenizers.training import is_path
 from lmlab.training.budget import Budget, parse_budget
 
@@ -70,6 +72,7 @@ class PlannedRun(NamedTuple):
     system: str
     seed: int
     recipe: Recipe
+    tokenizer: str = ""  # its spec
 
 
 class Skipped(NamedTuple):
@@ -104,11 +107,15 @@ def make_conditions(
         parse_match(match)
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: give at least 1")
+    config = make_config({"text": list(text), **(data or {})})
+    chosen = choose_tokenizers(systems, tokenizers, usual=config.usual_tokenizer(OTHERS) or OTHERS)
+    for system, spec in chosen.items():
+        tracks_of(system, spec)
     conditions = Conditions(
-        data=make_config({"text": list(text), **(data or {})}),
+        data=config,
         systems=systems,
         budget=budget,
-        tokenizers=choose_tokenizers(systems, tokenizers),
+        tokenizers=chosen,
         size=size,
         match=match,
         seeds=list(range(seed, seed + seeds)),
@@ -138,9 +145,9 @@ def choose_systems(text: str) -> list[str]:
     return names
 
 
-def choose_tokenizers(systems: Sequence[str], given: Sequence[str]) -> dict[str, str]:
-    """One tokenizer for all, or `own`, or `SYSTEM=SPEC` for some of them."""
-    common, special = OTHERS, {}
+def choose_tokenizers(systems: Sequence[str], given: Sequence[str], *, usual: str = OTHERS) -> dict[str, str]:
+    """One tokenizer for all, or `own`, or `SYSTEM=SPEC` for some of them; `usual` is that of the data."""
+    common, special = usual, {}
     for text in given:
         name, equals, spec = text.partition("=")
         if equals and name in LINEAGE:
@@ -153,6 +160,8 @@ def choose_tokenizers(systems: Sequence[str], given: Sequence[str]) -> dict[str,
 
 
 def _written(spec: str) -> str:
+    if is_processor(spec):
+        return make_processor(spec).spec
     return spec if is_path(spec) else str(parse(spec))
 
 
@@ -169,6 +178,9 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
                 else "give --split a third share, or give --test a separate text"
             )
         )
+    if isinstance(corpus.processor, SequenceTokenizer):
+        _check_sequences(corpora, conditions)
+        return
     size = corpus.test.as_text().bytes
     if size < MIN_TEST_BYTES:
         more = (
@@ -200,6 +212,17 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
                 )
 
 
+def _check_sequences(corpora: Mapping[str, Corpus], conditions: Conditions) -> None:
+    """All systems have the same tokens, because scores are per token; and there is validation data for --sweep."""
+    if len(corpora) > 1:
+        raise ValueError(
+            f"--tokenizer {' and '.join(corpora)}: scores of music and pixels are per token, so all models need the "
+            "same tokenizer"
+        )
+    if conditions.sweep and next(iter(corpora.values())).valid is None:
+        raise ValueError("--sweep needs validation data, and none are held out; give --split three fractions")
+
+
 def plan(conditions: Conditions, corpora: Mapping[str, Corpus]) -> tuple[list[PlannedRun], list[Skipped]]:
     """The runs to make, in the order of the systems, and the systems that cannot take part."""
     target = matched_parameters(conditions, corpora)
@@ -217,7 +240,8 @@ def plan(conditions: Conditions, corpora: Mapping[str, Corpus]) -> tuple[list[Pl
                     kept = {name: value for name, value in matched.items() if name not in known}
                     recipe = recipe.model_copy(update={"model": kept})
                 name = system if len(seeds) == 1 and len(conditions.seeds) == 1 else f"{system}-seed{seed}"
-                planned_runs.append(PlannedRun(system if counted else name, system, seed, recipe))
+                spec = conditions.tokenizers[system]
+                planned_runs.append(PlannedRun(system if counted else name, system, seed, recipe, spec))
         except ValueError as error:
             skipped.append(Skipped(system, system, str(error)))
     return planned_runs, skipped
@@ -269,16 +293,18 @@ def _recipe(conditions: Conditions, system: str, *, seed: int) -> Recipe:
     )
 
 
-def read_tokenizers(conditions: Conditions, corpora: Mapping[str, Corpus]) -> dict[str, Tokenizer]:
-    """The tokenizer of each system, with the special tokens that it needs; the text is the same without them."""
+def read_fingerprints(conditions: Conditions, corpora: Mapping[str, Corpus]) -> dict[str, str]:
+    """What identifies the tokenizer of each system, with the special tokens that it needs."""
     return {
-        system: _full_tokenizer(_recipe(conditions, system, seed=0), corpora[conditions.tokenizers[system]])
+        system: _fingerprint(_recipe(conditions, system, seed=0), corpora[conditions.tokenizers[system]])
         for system in conditions.systems
     }
 
 
-def _full_tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
-    return corpus.text_tokenizer.with_specials(load_objective(recipe.objective["kind"]).specials)
+def _fingerprint(recipe: Recipe, corpus: Corpus) -> str:
+    if isinstance(corpus.processor, SequenceTokenizer):
+        return corpus.processor.fingerprint
+    return text_fingerprint(corpus.text_tokenizer.with_specials(load_objective(recipe.objective["kind"]).specials))
 
 
 def _settings_from_corpus(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:

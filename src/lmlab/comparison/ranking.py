@@ -103,7 +103,7 @@ def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) 
 
 def takes_part(record: Record, track: Track) -> bool:
     """Whether a run was measured in a track."""
-    return track is track_of(record["system"]) or track.name in record.get("also", {})
+    return track is track_of(record["system"], record.get("data", "")) or track.name in record.get("also", {})
 
 
 def answers(record: Record, track: Track) -> Record:

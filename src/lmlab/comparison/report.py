@@ -17,7 +17,7 @@ from lmlab.comparison.records import EXTRAPOLATED, Basis, choose_basis, validati
 from lmlab.comparison.tracks.track import Track
 from lmlab.models import LINEAGE
 from lmlab.pages.figures import Chart
-from lmlab.pages.formats import duration, number, short
+from lmlab.pages.formats import duration, number, short, size
 from lmlab.pages.page import Cell, render
 from lmlab.training.budget import parse_budget
 
@@ -104,8 +104,8 @@ def make_report(board: Board, passages: Mapping[tuple[str, str], Passage]) -> Ma
         conclusion=conclusion(rankings[0]),
         lead={
             "models": len(conditions["systems"]),
-            "train": conditions["text"]["train"]["bytes"],
-            "test": conditions["text"]["test"]["bytes"],
+            "train": _describe_size(conditions["text"]["train"], rankings[0].track.tested.removeprefix("test ")),
+            "test": _describe_size(conditions["text"]["test"], rankings[0].track.tested),
             "budget": _spaced(conditions["budget"]),
             "others": _describe_others(rankings),
         },
@@ -129,6 +129,11 @@ def _describe_others(rankings: Sequence[Ranking]) -> list[str]:
     return lines
 
 
+def _describe_size(split: Mapping[str, int], what: str) -> str:
+    """The size of a split in words: `1.2 MB of text`, `77 test pieces`."""
+    return f"{size(split['bytes'])} of {what}" if "bytes" in split else f"{split['documents']:,} {what}"
+
+
 def _spaced(budget: str) -> str:
     return re.sub(r"(?<=[\dkKMGBTP])(?=(tokens?|steps?|epochs?|flops)$)", " ", budget)
 
@@ -144,10 +149,12 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
     in_part = any(ranking.track.on_part for ranking in rankings)
     part = f"{conditions['part']['documents']:,} documents, {conditions['part']['bytes']:,} bytes of the test text"
     return {
-        "text": ", ".join(data["text"]),
-        "documents": data["documents"],
+        "text": ", ".join(data.get("text") or data.get("notes") or data.get("images")),
+        **({"documents": data["documents"]} if "documents" in data else {}),
         **{
-            f"{name} text": f"{part['documents']:,} documents, {part['bytes']:,} bytes, {part['words']:,} words"
+            f"{name} {rankings[0].track.tested.removeprefix('test ')}": ", ".join(
+                f"{count:,} {unit}" for unit, count in part.items()
+            )
             for name, part in text.items()
         },
         **({"pseudo-log-likelihood of": part} if in_part else {}),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from lmlab.comparison.conditions import describe_conditions
-from lmlab.comparison.held_out import Tests, make_test_text, shorten_for_pseudo
+from lmlab.comparison.held_out import HeldOutItems, Tests, TestText, make_test_text, shorten_for_pseudo
 from lmlab.comparison.plan import (
     SWEEP_FACTORS,
     SWEEP_FRACTION,
@@ -27,6 +27,7 @@ from lmlab.comparison.tracks.track import Track
 from lmlab.costs.parameters import count_parameters
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.sequences import SequenceSplit
 from lmlab.language_model import LanguageModel, load
 from lmlab.runs import run
 from lmlab.runs.jobs import Plan, Reporter
@@ -131,7 +132,7 @@ def train_and_score(
             watcher.failed(planned, reason)
             continue
         records[planned.name] = record
-        watcher.scored(planned, record, track_of(planned.system).score_run(record, tests))
+        watcher.scored(planned, record, track_of(planned.system, record.get("data", "")).score_run(record, tests))
     return Results(description, tests, planned_runs, records, failures)
 
 
@@ -153,6 +154,10 @@ def prepare_corpora(conditions: Conditions, watcher: Watcher) -> dict[str, Corpu
 
 def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
     """The test documents, which are the same whatever the tokenizer; the part is as short as the finest wants it."""
+    test = next(iter(corpora.values())).test
+    if isinstance(test, SequenceSplit):
+        empty = TestText([], "")
+        return Tests(empty, empty, HeldOutItems(list(test.items()), test.tokenizer))
     in_part = [
         spec for system, spec in conditions.tokenizers.items() if any(track.on_part for track in tracks_of(system))
     ]
@@ -176,9 +181,10 @@ def evaluate_run(
     def evaluate(track: Track) -> Record:
         return {"curve": read_curve(path, metric=track.curve.field), **track.evaluate(model, path, tests, progress)}
 
-    first, *others = tracks_of(system)
+    data = "" if tests.sequences is None else tests.sequences.tokenizer.kind
+    first, *others = tracks_of(system, data)
     also = {track.name: evaluate(track) for track in others}
-    return {**evaluate(first), **({"also": also} if also else {})}
+    return {**({"data": data} if data else {}), **evaluate(first), **({"also": also} if also else {})}
 
 
 class _Session(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from lmlab.comparison.tracks.both_directions import BothDirections
 from lmlab.comparison.tracks.masked import MaskedTokens
 from lmlab.comparison.tracks.next_token import NextToken
+from lmlab.comparison.tracks.sequences import SEQUENCES
 from lmlab.comparison.tracks.track import Track
 from lmlab.models import LINEAGE, find
 from lmlab.models.descriptions import DESCRIPTIONS
@@ -16,9 +17,16 @@ from lmlab.models.descriptions import DESCRIPTIONS
 TRACKS: dict[str, Track] = {track.name: track for track in (NextToken(), BothDirections(), MaskedTokens())}
 
 
-def tracks_of(system: str) -> list[Track]:
-    """The tracks of a system, the one that it is known for first; a ValueError if there is none."""
+def tracks_of(system: str, tokenizer: str = "") -> list[Track]:
+    """The tracks of a system, the one that it is known for first; a ValueError if there is none.
+
+    `tokenizer` is its spec: with one of music or pixels there is one track, that of the next token.
+    """
     does = find(system).does
+    if sequences := SEQUENCES.get(tokenizer.partition(":")[0]):
+        if sequences.has(system):
+            return [sequences]
+        raise ValueError(f"{system} {DESCRIPTIONS[does[0]].does}, so lmlab compare cannot rank it on {tokenizer}")
     if found := [TRACKS[name] for name in does if name in TRACKS]:
         return found
     known = DESCRIPTIONS[does[0]]
@@ -28,9 +36,14 @@ def tracks_of(system: str) -> list[Track]:
     )
 
 
-def track_of(system: str) -> Track:
+def track_of(system: str, tokenizer: str = "") -> Track:
     """The track of what a system is known for."""
-    return tracks_of(system)[0]
+    return tracks_of(system, tokenizer)[0]
+
+
+def all_tracks() -> list[Track]:
+    """All tracks: of text, and of data that are not text."""
+    return [*TRACKS.values(), *SEQUENCES.values()]
 
 
 def systems_of(track: Track) -> list[str]:

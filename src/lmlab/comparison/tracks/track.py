@@ -102,6 +102,7 @@ class Track(ABC):
     columns: tuple[Column, ...] = ()
     one_tokenizer: str = ""  # why all systems must use the same one; "" if they need not
     on_part: bool = False  # whether systems are ranked on a part of the test text, because scoring takes long
+    tested: str = "test text"  # what systems are scored on, in words
     words: Words
     separation: Separation | None = None
     captions: Captions
