@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.images import PictureSplit
+from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.data.readers.media import Picture
@@ -76,11 +77,14 @@ class PictureTexts(VisualQuestions):
     # Examples to batches
 
     def items(self, examples: Sequence[Example]) -> list[Item]:
-        found = super().items(examples)
+        found = Classification.items(self, examples)
         return [
             replace(item, parts={"a": item.parts["a"], "picture": example.media})
             for item, example in zip(found, examples, strict=True)
         ]
+
+    def make_loader(self, items: Sequence[Item], *, batch: int, seed: int) -> ExampleLoader:
+        return Classification.make_loader(self, items, batch=batch, seed=seed)
 
     def inputs(self, items: Sequence[Item]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         texts, positions = Classification.inputs(self, items)
