@@ -105,8 +105,8 @@ def test_normalised_texts(text: str, plain: str) -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("speech") / "tones"
-    settings = {"objective.masks": 0, "train.rate": 2e-3, "train.evaluations": 2}
-    lmlab.train("whisper", "builtin:tones", output=path, size="nano", budget="250steps", settings=settings)
+    settings = {"objective.masks": 0, "train.rate": 2e-3, "train.batch": 16, "train.evaluations": 2}
+    lmlab.train("whisper", "builtin:tones", output=path, size="nano", budget="400steps", settings=settings)
     return path
 
 
@@ -122,7 +122,7 @@ def write_clips(folder: Path, count: int) -> Path:
 def test_it_learns_from_the_sound(run: Path, tmp_path: Path) -> None:
     found = CliRunner().invoke(app, ["evaluate", str(run), str(write_clips(tmp_path, 12)), "--json"])
     values = json.loads(found.stdout)
-    assert values["word_error_rate"] < 0.6  # digits at random are wrong nine times out of ten
+    assert values["word_error_rate"] < 0.5  # digits at random are wrong nine times out of ten
     assert values["character_error_rate"] < values["word_error_rate"] + 0.2
     assert values["clips"] == 12
 

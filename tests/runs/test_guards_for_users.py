@@ -10,7 +10,7 @@ from test_runs import TEXT, after, recipe
 
 import lmlab
 from lmlab.cli import main
-from lmlab.interop.hf_heads import MOST_LABELS, read_labels
+from lmlab.interop.huggingface.heads import MOST_LABELS, read_labels
 from lmlab.runs import run
 
 

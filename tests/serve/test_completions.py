@@ -292,7 +292,7 @@ def test_errors_reach_the_client_as_its_own(client: Any) -> None:
     assert missing.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as cannot:
         client.completions.create(model="bert", prompt="a")
-    assert "masked" in str(cannot.value)
+    assert "masks" in str(cannot.value)
     with pytest.raises(openai.BadRequestError):
         client.completions.create(model="gpt2", prompt="a", temperature=9)
 

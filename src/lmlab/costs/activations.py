@@ -15,7 +15,15 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
 from lmlab.layers.recurrent import Layer
-from lmlab.models.abilities import Detects, FillsInOrder, FillsMasks, WritesTarget, ability, require
+from lmlab.models.abilities import (
+    Detects,
+    FillsInOrder,
+    FillsMasks,
+    MatchesPictures,
+    WritesTarget,
+    ability,
+    require,
+)
 from lmlab.models.model import Filler, Model
 from lmlab.models.states import detach_state
 
@@ -71,7 +79,10 @@ class Activations:
         for _ in range(math.ceil(getattr(model.config, "memory", 0) / window)):
             state = detach_state(model(**inputs, state=state).state)
         with saved_tensors_hooks(keep, lambda tensor: tensor), _FusedAttention(keep):
-            if ability(model, WritesTarget) is not None and "sound" not in inputs:
+            if (matcher := ability(model, MatchesPictures)) is not None:
+                matcher.embed_pictures(**inputs)
+                matcher.embed_texts(torch.zeros(rows, window, dtype=torch.long, device=model.device))
+            elif ability(model, WritesTarget) is not None and "sound" not in inputs:
                 model(**inputs, source=inputs["tokens"])
             elif ability(model, FillsMasks) is not None:
                 fill_masks(model, inputs["tokens"], masks=max(1, round(self._predicted * window)))

@@ -14,7 +14,7 @@ from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.costs.published import PUBLISHED, Published
 from lmlab.costs.shapes import SHAPES
 from lmlab.models import LINEAGE, create, find, load_class
-from lmlab.models.abilities import Transcribes, WritesTarget, ability
+from lmlab.models.abilities import MatchesPictures, Transcribes, WritesTarget, ability
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
 from lmlab.objectives import load_objective
@@ -29,6 +29,8 @@ BYTES = 257
 MANY_LAYERS = 64
 """Models with more layers are extrapolated from a few layers: building a million of them would take minutes."""
 FEW_LAYERS = (3, 4)
+PICTURES = ("image", "channels")
+"""Settings that the data give; without data they are those of the papers: 224 × 224 pixels in colour."""
 BARE = {"head": False, "pairs": False, "parts": "discriminator"}
 """Encoder settings for the model that remains after pre-training: without heads and without ELECTRA's generator."""
 
@@ -98,6 +100,7 @@ def _from_file(
     size = size or system.default_size
     paper = PUBLISHED.get((name, size))
     known = _vocabularies(cls, system.tokenizer, paper, settings, vocabulary)
+    known |= {key: value for key, value in cls.Config.UNREAD.items() if key in PICTURES and key not in settings}
     with torch.device("meta"):
         model = create(name, {**settings, **known}, size=size).train()
         bare = {key: value for key, value in BARE.items() if key in cls.Config.model_fields}
@@ -108,7 +111,7 @@ def _from_file(
         mean = min(length, SENTENCE)
     elif window is None and paper is not None and paper.mean_window is not None:
         mean = paper.mean_window
-    predicted = _predicted(system.objective)
+    predicted = 0.0 if ability(model, MatchesPictures) is not None else _predicted(system.objective)
     parameters = count_parameters(left)
     as_published = paper is not None and not settings and known.get("vocabulary", 0) == paper.vocabulary
     return Design(
@@ -134,7 +137,9 @@ def _from_file(
 def _unit(model: Model) -> str:
     """What is counted as one token."""
     if "vocabulary" not in type(model).Config.model_fields:
-        return "unit of what is read"
+        return "picture" if model.main_input == "pixels" else "unit of what is read"
+    if ability(model, MatchesPictures) is not None:
+        return "pair of a picture and a text"
     if ability(model, Transcribes) is not None:
         return "token with its share of a whole window of sound"
     return "token" if ability(model, WritesTarget) is None else "pair of a source and a target token"

@@ -37,6 +37,10 @@ _TOUVRON = "Touvron et al. 2023 (LLaMA), tables 2 and 15"
 _RADFORD = "Radford et al. 2022 (Whisper), table 1"
 _TABLE_D1 = "Brown et al. 2020, tables 2.1 and D.1"
 
+_CLIP = "OpenAI's release of CLIP; data, hardware and days: Radford et al. 2021, sections 2.2 and 2.5"
+# 400 million pairs, 32 epochs
+_CLIP_PAIRS = 400e6 * 32
+
 # a batch held sentence pairs of about 25,000 source and 25,000 target tokens
 _WMT_BATCH = 25_000
 # 90% of the steps with 128 tokens and 10% with 512: 246 for the mean token
@@ -114,6 +118,9 @@ PUBLISHED: dict[tuple[str, str], Published] = {
     ("elmo", "original"): Published(
         None, "Peters et al. 2018; 93.6M of the parameters are published, the softmax is not", 793_471
     ),
+    ("clip", "B/32"): Published(151e6, _CLIP, 49_408, tokens=_CLIP_PAIRS),
+    ("clip", "B/16"): Published(150e6, _CLIP, 49_408, tokens=_CLIP_PAIRS),
+    ("clip", "L/14"): Published(428e6, _CLIP, 49_408, tokens=_CLIP_PAIRS, hardware="v100x256", hours=288),
     ("transformer-xl", "standard"): Published(151e6, "Dai et al. 2019, table 1", 267_735),
     ("gpt", "117M"): Published(117e6, "Radford et al. 2018", 40478),
     ("gpt2", "124M"): Published(124e6, _OPENAI, 50257),

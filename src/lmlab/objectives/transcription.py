@@ -7,13 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.corpora.recordings import SpeechSplit
 from lmlab.data.loaders.recordings import SpeechBatches, SpeechRows
-from lmlab.models.abilities import LearnsTarget, State, Transcribes
+from lmlab.layers.watching import watching_layers
+from lmlab.models.abilities import LearnsTarget, State, Transcribes, require
+from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
 from lmlab.objectives.objective import IGNORE, Batch, Loss
 from lmlab.objectives.seq2seq import TargetLoss
@@ -27,6 +30,9 @@ class TranscriptionConfig(Config):
     smoothing: float = Field(
         0.0, ge=0, lt=1, description="label smoothing: probability mass spread evenly over all tokens, in training only"
     )
+    ctc: float = Field(
+        0.0, ge=0, le=10, description="weight of the alignment loss (CTC) of the encoder, which needs no decoder"
+    )
     masks: int = Field(
         2, ge=0, le=20, description="bands of frequencies, and of times, that are set to zero in training; 0: none"
     )
@@ -38,7 +44,11 @@ class TranscriptionConfig(Config):
 class Transcription(TargetLoss):
     """−log P(text | sound) = −Σ_t log P(y_t | y_1 .. y_t-1, sound) (Radford et al. 2022, section 2.2).
 
-    In training, bands of each spectrogram are masked (SpecAugment; Park et al. 2019, section 2).
+    In training, bands of each spectrogram are masked (SpecAugment; Park et al. 2019, section 2). With `ctc`, the loss
+    has a second term: −log of the sum over all ways to write the text along the encoder's positions, blanks between its
+    tokens (CTC; Graves et al. 2006). With little data it teaches the encoder to read from left to right, after which
+    the decoder finds its place (Watanabe et al. 2017, "Hybrid CTC/attention architecture"). Both terms use the same
+    output layer, and the boundary is the blank, so the model has no further weights.
     """
 
     Config: ClassVar[type[Config]] = TranscriptionConfig
@@ -52,6 +62,8 @@ class Transcription(TargetLoss):
     ) -> None:
         self.config, self.frame = config or TranscriptionConfig(), frame
         super().__init__(self.config.smoothing)
+        if self.config.ctc:
+            self.loss_weights = {**self.loss_weights, "ctc": self.config.ctc}
 
     @classmethod
     def needs(cls, config: object) -> tuple[type, ...]:
@@ -76,14 +88,42 @@ class Transcription(TargetLoss):
                 "target_lengths": torch.from_numpy(raw.target_lengths),
             },
             {"targets": torch.from_numpy(np.where(predicted, raw.target[:, 1:], IGNORE))},
-            {"target": count, "nats": count},
+            {"target": count, "nats": count, "ctc": count},
             {"tokens": count, "frames": int(raw.lengths.sum())},
         )
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         if model.training and self.config.masks and not self.config.silent:
             batch = batch._replace(inputs={**batch.inputs, "sound": self.mask(**_sounds(batch.inputs))})
-        return super().loss(model, heads, batch, state)
+        if not self.config.ctc:
+            return super().loss(model, heads, batch, state)
+        with watching_layers() as layers:
+            found = super().loss(model, heads, batch, state)
+        if not layers:
+            raise ValueError(
+                "objective.ctc reads the encoder's vectors, which a compiled model does not give: set it to 0"
+            )
+        return found._replace(sums={**found.sums, "ctc": self.alignment_loss(model, layers[-1], batch)})
+
+    def alignment_loss(self, model: Model, vectors: Tensor, batch: Batch) -> Tensor:
+        """The sum over all rows of −log P(text | positions) by CTC; `vectors` [B, S, D] are the encoder's."""
+        targets = batch.labels["targets"]
+        blank = int(targets[0][targets[0] != IGNORE][-1])  # the boundary ends every text, and is in none
+        written = targets.masked_fill((targets == IGNORE) | (targets == blank), 0)
+        lengths = ((targets != IGNORE) & (targets != blank)).sum(1)
+        first = (targets != IGNORE).long().argmax(1, keepdim=True)  # where the text begins, after the marks before it
+        places = (first + torch.arange(targets.shape[1], device=targets.device)).clamp(max=targets.shape[1] - 1)
+        logs = require(model, LearnsTarget).logits(vectors).float().log_softmax(-1).transpose(0, 1)
+        heard = (batch.inputs["lengths"] + 1) // 2
+        return F.ctc_loss(
+            logs, written.gather(1, places), heard, lengths, blank=blank, reduction="sum", zero_infinity=True
+        )
+
+    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+        usual = super().batch_flops(model, batch, remembered=remembered)
+        rows, _, frames = batch.inputs["sound"].shape
+        scores = rows * ((frames + 1) // 2) if self.config.ctc else 0
+        return usual + PASSES * scores * require(model, LearnsTarget).head_flops()
 
     def mask(self, sound: Tensor, lengths: Tensor) -> Tensor:
         """Spectrograms [B, M, F] of which random bands of frequencies and of times are zero, near their mean."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -53,6 +53,8 @@ class Rules:
     """Paths of pages: a link on another site may open them, and with `?token=` they sign a browser in."""
     body: int = 2**20
     """Bytes of a body, at most."""
+    bodies: Mapping[str, int] = field(default_factory=dict)
+    """Paths whose bodies may be larger, such as recordings, with their bytes."""
     patience: float = 10.0
     """Seconds in which a body must be there."""
 
@@ -131,7 +133,7 @@ class Guard:
         self._check_origin(scope, headers)
         self._check_token(scope, headers)
         if scope["method"] in ("POST", "PUT", "PATCH"):
-            self._check_body(headers)
+            self._check_body(scope, headers)
         self.admit(scope)
 
     async def _check_host(self, headers: Headers) -> None:
@@ -203,11 +205,15 @@ class Guard:
         given = split_query(scope["query_string"])[0] or ""
         return make_cookie(headers, token) if same_token(given.encode(), token) else None
 
-    def _check_body(self, headers: Headers) -> None:
+    def _most(self, scope: Message) -> int:
+        """Bytes of the body of a request, at most."""
+        return self.rules.bodies.get(scope["path"], self.rules.body)
+
+    def _check_body(self, scope: Message, headers: Headers) -> None:
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         length = headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length[:20]) > self.rules.body:
-            raise self._too_large()
+        if length.isdigit() and int(length[:20]) > self._most(scope):
+            raise self._too_large(self._most(scope))
         if kind != b"application/json" and not kind.endswith(b"+json"):
             raise APIError("send JSON, with the header  Content-Type: application/json", status=415)
 
@@ -225,8 +231,8 @@ class Guard:
                         raise GoneError
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    if size > self.rules.body:
-                        raise self._too_large()
+                    if size > self._most(scope):
+                        raise self._too_large(self._most(scope))
         except TimeoutError:
             raise APIError(
                 f"the body was not there after {self.rules.patience:g} seconds",
@@ -240,9 +246,10 @@ class Guard:
 
         return once
 
-    def _too_large(self) -> APIError:
+    @staticmethod
+    def _too_large(most: int) -> APIError:
         return APIError(
-            f"the body is larger than {self.rules.body} bytes",
+            f"the body is larger than {most} bytes",
             status=413,
             code="body_too_large",
             headers={"Connection": "close"},

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fastapi import Request
 
 from lmlab.progress import cancellable
+from lmlab.serve.disconnect import unless_gone
 from lmlab.serve.errors import APIError, ClosedError, GoneError, OverloadedError
 from lmlab.serve.served import Served
 
@@ -38,25 +39,6 @@ def refusing(served: Served) -> Iterator[None]:
         raise too_many(served.name, served.limits.queue) from None
     except ClosedError as error:
         raise APIError(str(error), status=503, headers={"Retry-After": "10"}) from None
-
-
-async def wait_until_gone(request: Request) -> None:
-    """Return when the client has hung up."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work; if the client hangs up first, the work is cancelled and a `GoneError` is raised."""
-    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(wait_until_gone(request))
-    try:
-        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise GoneError
-        return working.result()
-    finally:
-        working.cancel()
-        gone.cancel()
 
 
 async def run_in(executor: Executor | None, request: Request, function: Callable[[], T]) -> T:

@@ -23,7 +23,7 @@ from lmlab.studio.held_out import HeldOutReader
 from lmlab.studio.jobs import Jobs
 from lmlab.studio.run_store import RunStore
 from lmlab.studio.sets import Sets
-from lmlab.studio.views import attention, attribution, cells, generation, runs, scores, vectors
+from lmlab.studio.views import attention, attribution, cells, generation, runs, scores, speech, vectors
 from lmlab.studio.workers import Workers
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ OLD_ROUTES = {
 WARM_UP_AFTER, PAGE_TAKES = 2.0, 0.7
 """Seconds to wait for the page to be opened, and for its files to be sent."""
 PAGE = (
-    "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
-    "form-action 'none'"
+    "default-src 'self'; img-src 'self' blob: data:; media-src blob:; object-src 'none'; frame-ancestors 'none'; "
+    "base-uri 'none'; form-action 'none'"
 )
-"""What the page may load: its own files, and images that it makes itself to save them."""
+"""What the page may load: its own files, images that it makes itself to save them, and recordings that are chosen."""
 
 
 def make_studio(
@@ -56,7 +56,7 @@ def make_studio(
 ) -> APIRouter:
     """All routes of the studio, to be mounted on an application."""
     router = APIRouter(prefix=API)
-    for view in (runs, generation, attention, attribution):
+    for view in (runs, generation, attention, attribution, speech):
         router.include_router(view.make_router(run_store))
     for view in (cells, vectors):
         router.include_router(view.make_router(run_store, held_out))
@@ -128,7 +128,8 @@ def make_app(
         return {"status": "ok"}
 
     app.mount("/", api)
-    return Guard(app, Rules(hosts=frozenset((host, *names)), token=token))
+    rules = Rules(hosts=frozenset((host, *names)), token=token, bodies={f"{API}/speech": speech.MOST_BODY})
+    return Guard(app, rules)
 
 
 def _warm_up(seen: threading.Event, api: LazyAPI) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
+from lmlab.serve.disconnect import wait_until_gone
 from lmlab.serve.errors import APIError, checking
 from lmlab.serve.served import Runs, Served, serve_run
-from lmlab.serve.waiting import wait_until_gone
 from lmlab.studio.run_store import WEIGHTS, RunStore
 from lmlab.studio.workers import Workers
 

@@ -19,8 +19,8 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from lmlab.progress import CancelledError, cancellable
+from lmlab.serve.disconnect import wait_until_gone
 from lmlab.serve.errors import APIError, GoneError
-from lmlab.serve.waiting import wait_until_gone
 
 MOST_WORKING = 4
 """Requests that are worked on at once."""

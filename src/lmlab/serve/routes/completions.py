@@ -22,12 +22,13 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from lmlab.serve.beams import search
+from lmlab.serve.disconnect import unless_gone
 from lmlab.serve.errors import APIError, internal_error, log_error
 from lmlab.serve.generation import Generation, PieceQueue
 from lmlab.serve.planning import Plan, plan
 from lmlab.serve.schemas import Completion, LenientCompletion
 from lmlab.serve.served import Runs, Served
-from lmlab.serve.waiting import call, refusing, run_in, unless_gone
+from lmlab.serve.waiting import call, refusing, run_in
 
 PATH = "/v1/completions"
 SHORT = 2000

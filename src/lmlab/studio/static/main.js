@@ -16,6 +16,7 @@ const VIEWS = [
   ["write", "Write"],
   ["fill", "Fill"],
   ["translate", "Translate"],
+  ["speech", "Speech"],
   ["predict", "Predict"],
   ["attention", "Attention"],
   ["cells", "Cells"],

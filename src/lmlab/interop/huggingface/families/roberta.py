@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lmlab.interop.families.bert import ABSOLUTE, ENCODER_SETTINGS, OLD_NAMES, encoder
-from lmlab.interop.hf_table import (
+from lmlab.interop.huggingface.families.bert import ABSOLUTE, ENCODER_SETTINGS, OLD_NAMES, encoder
+from lmlab.interop.huggingface.table import (
     SENTENCES,
     Adapted,
     Architecture,

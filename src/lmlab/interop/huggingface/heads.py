@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmlab.interop.hf_frames import same_frame, shift_frame
-from lmlab.interop.hf_table import Family, Head
+from lmlab.interop.huggingface.frames import same_frame, shift_frame
+from lmlab.interop.huggingface.table import Family, Head
 
 WEIGHT, BIAS = "label.out.weight", "label.out.bias"
 SPANS = ("start", "end")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmlab.config import build
-from lmlab.interop.families.vit import read_sides
-from lmlab.interop.hf_pictures import PictureSettings
-from lmlab.interop.hf_table import Architecture, Family, Only, Setting, Weight, fused, linear
+from lmlab.interop.huggingface.families.vit import read_sides
+from lmlab.interop.huggingface.pictures import PictureSettings
+from lmlab.interop.huggingface.table import Architecture, Family, Only, Setting, Weight, fused, linear
 from lmlab.models import find
 from lmlab.runs.storage import read_json, write_json
 from lmlab.tokenizers.frames import make_frame

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmlab.config import build
-from lmlab.interop.hf_pictures import PictureSettings
-from lmlab.interop.hf_table import Architecture, Family, Head, Only, Setting, Weight, fused, linear
-from lmlab.interop.hf_transforms import Patches, Squeezed
+from lmlab.interop.huggingface.pictures import PictureSettings
+from lmlab.interop.huggingface.table import Architecture, Family, Head, Only, Setting, Weight, fused, linear
+from lmlab.interop.huggingface.transforms import Patches, Squeezed
 
 LAYER = "vit.encoder.layer.{}."
 

@@ -5,8 +5,8 @@ Its vocabulary has no token between documents; the end of a paragraph, which its
 
 from __future__ import annotations
 
-from lmlab.interop.hf_table import SENTENCES, Architecture, Family, Head, Only, Setting, Weight, linear
-from lmlab.interop.hf_transforms import Transposed
+from lmlab.interop.huggingface.table import SENTENCES, Architecture, Family, Head, Only, Setting, Weight, linear
+from lmlab.interop.huggingface.transforms import Transposed
 
 SETTINGS = (
     Setting("vocabulary", "vocab_size"),

@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmlab.config import suggest
-from lmlab.interop.families.albert import ALBERT
-from lmlab.interop.families.bart import BART
-from lmlab.interop.families.bert import BERT
-from lmlab.interop.families.clip import CLIP
-from lmlab.interop.families.decision_transformer import DECISION_TRANSFORMER
-from lmlab.interop.families.electra import ELECTRA
-from lmlab.interop.families.gpt import GPT
-from lmlab.interop.families.gpt2 import GPT2
-from lmlab.interop.families.llama import LLAMA, MISTRAL, QWEN2
-from lmlab.interop.families.marian import MARIAN
-from lmlab.interop.families.reformer import REFORMER
-from lmlab.interop.families.roberta import ROBERTA, XLM_ROBERTA
-from lmlab.interop.families.transformer_xl import TRANSFORMER_XL
-from lmlab.interop.families.vit import VIT
-from lmlab.interop.families.whisper import WHISPER
-from lmlab.interop.families.xlnet import XLNET
-from lmlab.interop.hf_table import Architecture, Family, Head
+from lmlab.interop.huggingface.families.albert import ALBERT
+from lmlab.interop.huggingface.families.bart import BART
+from lmlab.interop.huggingface.families.bert import BERT
+from lmlab.interop.huggingface.families.clip import CLIP
+from lmlab.interop.huggingface.families.decision_transformer import DECISION_TRANSFORMER
+from lmlab.interop.huggingface.families.electra import ELECTRA
+from lmlab.interop.huggingface.families.gpt import GPT
+from lmlab.interop.huggingface.families.gpt2 import GPT2
+from lmlab.interop.huggingface.families.llama import LLAMA, MISTRAL, QWEN2
+from lmlab.interop.huggingface.families.marian import MARIAN
+from lmlab.interop.huggingface.families.reformer import REFORMER
+from lmlab.interop.huggingface.families.roberta import ROBERTA, XLM_ROBERTA
+from lmlab.interop.huggingface.families.transformer_xl import TRANSFORMER_XL
+from lmlab.interop.huggingface.families.vit import VIT
+from lmlab.interop.huggingface.families.whisper import WHISPER
+from lmlab.interop.huggingface.families.xlnet import XLNET
+from lmlab.interop.huggingface.table import Architecture, Family, Head
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lmlab.interop.families.gpt import last_head
-from lmlab.interop.hf_table import Architecture, Family, Head, Only, Setting, Weight, fused, linear
+from lmlab.interop.huggingface.families.gpt import last_head
+from lmlab.interop.huggingface.table import Architecture, Family, Head, Only, Setting, Weight, fused, linear
 
 
 def unify_rotary(config: Mapping[str, Any]) -> dict[str, Any]:

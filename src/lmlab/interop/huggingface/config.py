@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lmlab.interop.hf_table import NEEDED, Family, Only, Setting
+from lmlab.interop.huggingface.table import NEEDED, Family, Only, Setting
 
 TIED = Only("tie_word_embeddings", (True,))
 COMMON = (

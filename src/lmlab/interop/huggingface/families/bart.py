@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lmlab.interop.hf_table import (
+from lmlab.interop.huggingface.table import (
     SENTENCES,
     Architecture,
     Family,
@@ -17,7 +17,7 @@ from lmlab.interop.hf_table import (
     placed_heads,
     pooled_head,
 )
-from lmlab.interop.hf_transforms import Offset, Squeezed
+from lmlab.interop.huggingface.transforms import Offset, Squeezed
 
 STACK_SETTINGS = (
     Setting("vocabulary", "vocab_size"),

@@ -5,8 +5,8 @@ With the full softmax only, and biases u and v that all layers share, as in the 
 
 from __future__ import annotations
 
-from lmlab.interop.hf_table import Architecture, Family, Only, Setting, Weight, linear
-from lmlab.interop.hf_transforms import Divided, SineCosineOrder
+from lmlab.interop.huggingface.table import Architecture, Family, Only, Setting, Weight, linear
+from lmlab.interop.huggingface.transforms import Divided, SineCosineOrder
 
 TRANSFORMER_XL = Family(
     kind="transformer-xl",

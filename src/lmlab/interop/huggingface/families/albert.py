@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lmlab.interop.families.bert import ABSOLUTE, ENCODER_SETTINGS, GELU, OLD_NAMES, TEMPLATE
-from lmlab.interop.hf_table import (
+from lmlab.interop.huggingface.families.bert import ABSOLUTE, ENCODER_SETTINGS, GELU, OLD_NAMES, TEMPLATE
+from lmlab.interop.huggingface.table import (
     SENTENCES,
     Architecture,
     Family,

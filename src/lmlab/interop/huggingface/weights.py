@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from lmlab.interop.hf_table import Family
-from lmlab.interop.hf_transforms import Transform
+from lmlab.interop.huggingface.table import Family
+from lmlab.interop.huggingface.transforms import Transform
 
 if TYPE_CHECKING:
     pass

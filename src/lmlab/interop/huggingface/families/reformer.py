@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lmlab.interop.hf_table import Architecture, Family, Only, Part, Setting, Weight, linear
-from lmlab.interop.hf_transforms import Fused, Squeezed, WithZeros
+from lmlab.interop.huggingface.table import Architecture, Family, Only, Part, Setting, Weight, linear
+from lmlab.interop.huggingface.transforms import Fused, Squeezed, WithZeros
 from lmlab.models.reformer import ReformerConfig
 
 LAYER = "reformer.encoder.layers.{}"

@@ -9,7 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from lmlab.interop.hf_special_tokens import ROLES, read_token_settings, token_name
+from lmlab.interop.huggingface.special_tokens import ROLES, read_token_settings, token_name
 from lmlab.runs.storage import DamagedError, read_json, write_json
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.chat_template import FILE, ChatTemplate

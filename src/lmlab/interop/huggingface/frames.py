@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 
-from lmlab.interop.hf_special_tokens import token_name
+from lmlab.interop.huggingface.special_tokens import token_name
 from lmlab.models import System
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import NEXT_TOKEN, NO_BOUNDARY, Frame, make_frame, parse_template

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lmlab.interop.families.bert import ABSOLUTE, ENCODER_SETTINGS, OLD_NAMES, TEMPLATE, encoder
-from lmlab.interop.hf_table import (
+from lmlab.interop.huggingface.families.bert import ABSOLUTE, ENCODER_SETTINGS, OLD_NAMES, TEMPLATE, encoder
+from lmlab.interop.huggingface.table import (
     SENTENCES,
     Architecture,
     Family,

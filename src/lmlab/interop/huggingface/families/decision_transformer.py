@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmlab.interop.hf_table import Architecture, Family, Only, Setting, Weight, linear
-from lmlab.interop.hf_transforms import Transposed
+from lmlab.interop.huggingface.table import Architecture, Family, Only, Setting, Weight, linear
+from lmlab.interop.huggingface.transforms import Transposed
 from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.processors import FILE, load_processor
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lmlab.interop.hf_table import (
+from lmlab.interop.huggingface.table import (
     SENTENCES,
     Architecture,
     Family,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from lmlab.interop.hf_transforms import SAME, Fused, Transform, Transposed
+from lmlab.interop.huggingface.transforms import SAME, Fused, Transform, Transposed
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lmlab.interop.families.gpt import SETTINGS, last_head
-from lmlab.interop.hf_table import Architecture, Family, Only, Weight, linear, placed_heads
-from lmlab.interop.hf_transforms import Transposed
+from lmlab.interop.huggingface.families.gpt import SETTINGS, last_head
+from lmlab.interop.huggingface.table import Architecture, Family, Only, Weight, linear, placed_heads
+from lmlab.interop.huggingface.transforms import Transposed
 
 GPT2 = Family(
     kind="gpt2",

@@ -11,9 +11,9 @@ from typing import Any
 import tokenizers as hf
 from tokenizers import models, normalizers, processors
 
-from lmlab.interop.hf_frames import read_template
-from lmlab.interop.hf_special_tokens import ROLES, add_tokens, read_token_settings, special_texts, token_name
-from lmlab.interop.hf_table import Family
+from lmlab.interop.huggingface.frames import read_template
+from lmlab.interop.huggingface.special_tokens import ROLES, add_tokens, read_token_settings, special_texts, token_name
+from lmlab.interop.huggingface.table import Family
 from lmlab.runs.storage import write_json
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import BOUNDARY

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lmlab.interop.families.bert import GELU
-from lmlab.interop.hf_table import SENTENCES, Architecture, Family, Head, Only, Part, Setting, Weight, linear
-from lmlab.interop.hf_transforms import PerHead, Squeezed
+from lmlab.interop.huggingface.families.bert import GELU
+from lmlab.interop.huggingface.table import SENTENCES, Architecture, Family, Head, Only, Part, Setting, Weight, linear
+from lmlab.interop.huggingface.transforms import PerHead, Squeezed
 
 LAYER = "transformer.layer.{}.rel_attn."
 ATTENTION = "blocks.{}.attention."

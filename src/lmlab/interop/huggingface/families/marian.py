@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lmlab.interop.families.bart import BIAS, COPIES, STACK_OPTIONS, STACK_SETTINGS, stack
-from lmlab.interop.hf_table import Adapted, Architecture, Family, Only, Weight
-from lmlab.interop.hf_transforms import Squeezed
+from lmlab.interop.huggingface.families.bart import BIAS, COPIES, STACK_OPTIONS, STACK_SETTINGS, stack
+from lmlab.interop.huggingface.table import Adapted, Architecture, Family, Only, Weight
+from lmlab.interop.huggingface.transforms import Squeezed
 
 if TYPE_CHECKING:
     from torch import Tensor
