@@ -10,8 +10,10 @@ import torch
 
 import lmlab
 from lmlab.data.loaders.augmentation import Augmentation, augment, shift
+from lmlab.pages.run import make_page
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe
+from lmlab.runs.report import gather_facts
 from lmlab.runs.storage import read_json, read_tensors
 from lmlab.transfer.evaluation import evaluate_file
 
@@ -52,6 +54,13 @@ def test_pictures_are_learnt_and_evaluated(folder: Path, tmp_path: Path) -> None
     assert found.values["accuracy"].value == 1.0
     example = model.predictor.task.make_example([str(folder / "top" / "0.png")])
     assert model.predictor.predict([example])[0].value == "top"
+    facts = gather_facts(tmp_path / "run")
+    assert facts["evidence"]["count"] == 6
+    assert sum(map(sum, facts["evidence"]["confusion"]["counts"])) == 6
+    assert not facts["left_out"]
+    page = make_page({**facts, "evidence": {**facts["evidence"], "mistakes": [{"picture": "data:,x", "true": "top"}]}})
+    assert "Confusion matrix" in page
+    assert '<img class="example" src="data:,x"' in page
     again = lmlab.train("vit", folder, output=tmp_path / "run", settings=_settings())
     assert not again.trained, "the same command finds the finished run"
 

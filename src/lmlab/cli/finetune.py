@@ -96,6 +96,8 @@ def finetune(
 
       lmlab finetune runs/awd-lstm reviews.tsv -o runs/stars --how ulmfit
 
+      lmlab finetune runs/vit birds/ -o runs/birds
+
       lmlab finetune runs/bert reviews.tsv --examples 10,30,100,300,all --seeds 5 -o curve
 
       lmlab finetune --resume runs/stars
@@ -244,7 +246,7 @@ def _print_check(
     task = {**({"states": states} if states else {}), **({"vectors": vectors} if vectors else {})}
     check_trial(Trial(origin=run, method=how, task=task, model=groups["model"], language=groups["language"]))
     select = files.pop("select")
-    opened = open_data(data, **files, select=SELECTED if select is None else select)
+    opened = open_data(data, **files, select=SELECTED if select is None else select, run=run)
     if select is not None:
         check_select(opened, select)
     found = check_data(run, opened)

@@ -28,6 +28,8 @@ class Mistake:
     """One wrong prediction: texts with what was predicted and what is true, or words with their tags."""
 
     confidence: str = ""
+    picture: str = ""
+    """The address of an image, `data:…`, where the example is a picture."""
     texts: Sequence[str] = ()
     predicted: str = ""
     true: str | Sequence[str] = ""

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
+from lmlab.pages.evidence import Confusion, Evidence, Mistake
 from lmlab.pages.figures import PALETTE, Chart, Heatmap, Point, Series
 from lmlab.pages.formats import duration, short, size
 from lmlab.pages.page import Tile, render
 from lmlab.pages.samples import continued, filled
+from lmlab.pages.scores import format_score
 from lmlab.pages.views import draw_alignment
 
 MARK = '<meta name="generator" content="lmlab report">'
@@ -47,6 +49,8 @@ def make_page(facts: Facts) -> Markup:
         samples=_samples(facts),
         translations=_translations(facts),
         tokenizer=_tokenizer(facts),
+        evidence=_evidence(facts),
+        format_score=format_score,
         settings={name: _values(group) for name, group in facts["settings"].items()},
     )
 
@@ -61,6 +65,8 @@ def _quality(facts: Facts) -> str:
         return f", {held['bits_per_byte']:.3f} {'pseudo-' * held['pseudo']}bits per byte on {facts['text']}"
     if "bits_per_byte" in valid:
         return f", {valid['bits_per_byte']:.3f} bits per byte on validation text"
+    if facts.get("evidence") and "accuracy" in valid:
+        return f", accuracy {valid['accuracy']:.1%} on validation pictures"
     return f", loss {valid['loss']:.3f} on validation text" if valid else ""
 
 
@@ -185,6 +191,20 @@ def _tokenizer(facts: Facts) -> dict[str, str]:
         shown["tokens per word"] = f"{found['tokens_per_word']:.2f}"
         shown["unknown tokens"] = f"{found['unknown_share']:.2%}"
     return shown
+
+
+def _evidence(facts: Facts) -> Evidence | None:
+    """The confusion matrix and the worst mistakes of a run that has learnt classes."""
+    found = facts.get("evidence")
+    if found is None:
+        return None
+    return Evidence(
+        count=found["count"],
+        wrong=found["wrong"],
+        mistakes=[Mistake(**each) for each in found["mistakes"]],
+        summary=found["summary"],
+        confusion=None if found["confusion"] is None else Confusion(**found["confusion"]),
+    )
 
 
 def _values(group: Facts) -> dict[str, str]:

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,7 +25,10 @@ from lmlab.progress import ReportProgress
 from lmlab.runs.held_out import find_held_out
 from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import read_json
+from lmlab.tasks.predicting import as_dict
 from lmlab.tokenizers.inspecting import TokenizedText, loses_text
+from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.transfer.evaluation import find_held_out_pictures
 from lmlab.units import read_speed, training_seconds
 
 Facts = dict[str, Any]
@@ -36,6 +40,10 @@ CLOZES = 3
 SENTENCES = 4
 """Translations that are shown."""
 PAIRS_SCORED = 200
+OF_TEXT = ("held-out text", "surprisal", "samples", "tokenizer")
+"""Parts that a run of pictures cannot have."""
+PICTURES = 2000
+"""Held-out pictures that are predicted, evenly spread."""
 CHARACTERS_READ = 30_000
 """Characters of held-out text from which the figures of the tokenizer are computed."""
 PIECES = 80
@@ -81,7 +89,8 @@ def gather_facts(
     lines = _read_lines(run)
     unit = next((speed[0] for line in reversed(lines) if (speed := read_speed(line))), "tokens")
     score = attempt("surprisal", lambda: _surprisal(model, held, progress))
-    return {
+    pictures = model.own_predictor is not None and isinstance(model.processor, PictureProcessor)
+    facts = {
         "run": run.resolve().name,
         "text": held.name,
         **_about(run, model),
@@ -91,11 +100,15 @@ def gather_facts(
         "cost": attempt("cost", lambda: _cost(lines, unit)),
         "samples": attempt("samples", lambda: _samples(model, held)),
         "surprisal": score and score["passages"],
+        "evidence": attempt("mistakes", lambda: _mistakes(run, model)) if pictures else None,
         "tokenizer": attempt("tokenizer", lambda: _tokenizer(model, held)),
         "changes": attempt("changes", lambda: _changes(run)),
         "settings": _settings(run),
         "left_out": left_out,
     }
+    if pictures:  # what only text has is not missing
+        facts["left_out"] = {name: why for name, why in left_out.items() if name not in OF_TEXT}
+    return facts
 
 
 def _held_out(run: Path) -> Shown:
@@ -189,6 +202,27 @@ def _surprisal(model: LanguageModel, held: Shown, progress: ReportProgress | Non
         "pseudo": model.scorer.rule.pseudo,
     }
     return {"figures": figures, "passages": [{"pieces": record["passage"]}]}
+
+
+def _mistakes(run: Path, model: LanguageModel) -> Facts:
+    """The confusion matrix and the worst mistakes on held-out pictures, at most `PICTURES` of them."""
+    held = find_held_out_pictures(run)
+    if held is None:
+        raise ValueError("the run has no held-out pictures of its own; score a folder with lmlab evaluate")
+    step = max(1, math.ceil(len(held.examples) / PICTURES))
+    examples = [held.examples[number] for number in range(0, len(held.examples), step)]
+    predictor = model.predictor
+    pairs = zip(examples, predictor.predict(examples), strict=True)
+    lines = [{**as_dict(example, found), "true": example.label} for example, found in pairs]
+    found = predictor.task.show_evidence(lines, predictor.task.config.labels)
+    return {
+        "split": held.split,
+        "count": found.count,
+        "wrong": found.wrong,
+        "summary": found.summary,
+        "confusion": None if found.confusion is None else found.confusion._asdict(),
+        "mistakes": [asdict(each) for each in found.mistakes],
+    }
 
 
 def _target_surprisal(model: LanguageModel, pairs: Sequence[tuple[str, str]]) -> Facts:

@@ -19,16 +19,20 @@ from lmlab.data.loaders.augmentation import Augmentation, augment
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.data.readers.media import Picture
-from lmlab.data.readers.picture_files import list_pictures
+from lmlab.data.readers.picture_files import list_pictures, read_named
 from lmlab.data.readers.pictures import read_picture
 from lmlab.models.defaults import TaskDefaults
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch
+from lmlab.pages.evidence import Mistake
+from lmlab.pages.figures.pictures import data_uri
 from lmlab.tasks.classes import ClassTask
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.pictures import PictureProcessor, make_thumbnail
 
+THUMBNAIL = 96
+"""Pixels of the longer side of a picture in a report, at most."""
 PIXELS_PER_UNIT = 16
 """Pixels that count as one unit of length when pictures are put into batches for prediction."""
 
@@ -55,7 +59,11 @@ class PictureClassification(ClassTask):
         files="a folder with a folder of pictures for each class",
         input="PICTURE",
     )
-    baselines: ClassVar[Mapping[str, str]] = {"majority": "lmlab.baselines.majority:MajorityLabel"}
+    baselines: ClassVar[Mapping[str, str]] = {
+        "majority": "lmlab.baselines.majority:MajorityLabel",
+        "nearest mean": "lmlab.baselines.pixels:NearestMean",
+        "linear on pixels": "lmlab.baselines.pixels:LinearOnPixels",
+    }
 
     def process_by(self, processor: Any) -> None:
         """Read pictures by this processor."""
@@ -92,6 +100,18 @@ class PictureClassification(ClassTask):
     @classmethod
     def example_commands(cls, *, pair: bool = False) -> tuple[str, str]:
         return "lmlab predict {run} PICTURE", "lmlab evaluate {run} FOLDER"
+
+    @classmethod
+    def describe_mistake(cls, line: Mapping[str, Any]) -> Mistake:
+        """A wrong class, with a small copy of the picture if its file is still there."""
+        name = str(line.get("picture", ""))
+        pixels = read_named(name)
+        return Mistake(
+            picture="" if pixels is None else data_uri(make_thumbnail(pixels, THUMBNAIL)),
+            texts=[Path(name).name],
+            predicted=str(line["predicted"]),
+            true=str(line["true"]),
+        )
 
     # Pictures of users
 

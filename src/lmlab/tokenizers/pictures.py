@@ -133,6 +133,16 @@ def resize(pixels: Pixels, height: int, width: int, interpolation: str) -> Pixel
     return found.reshape(height, width, pixels.shape[2])
 
 
+def make_thumbnail(pixels: Pixels, longest: int) -> Pixels:
+    """A picture [h, w, 1 to 4] without transparency, whose longer side has at most `longest` pixels."""
+    plain = flatten_alpha(pixels, 255)
+    height, width = plain.shape[:2]
+    scale = longest / max(height, width)
+    if scale >= 1:
+        return plain
+    return resize(plain, max(1, round(height * scale)), max(1, round(width * scale)), "bilinear")
+
+
 def fit_centre(pixels: Pixels, height: int, width: int, *, fill: int) -> Pixels:
     """Pixels cut or padded to a size, around their centre."""
     result = np.full((height, width, pixels.shape[2]), fill, np.uint8)

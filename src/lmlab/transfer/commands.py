@@ -11,6 +11,7 @@ from typing import Any
 from lmlab.config import apply_settings
 from lmlab.data.corpora.example_splits import SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig
+from lmlab.data.corpora.images import ImagesConfig
 from lmlab.tasks import load_task
 from lmlab.transfer.study_settings import GROUPS
 from lmlab.transfer.task_data import TaskData
@@ -38,16 +39,18 @@ def format_command(trial: Trial, data: TaskData) -> str:
     return shlex.join([*words, "--no-controls", "-o", BEST])
 
 
-def _data_options(config: ExamplesConfig) -> list[str]:
+def _data_options(config: ExamplesConfig | ImagesConfig) -> list[str]:
     words = []
     for option, paths in (("--valid", config.valid), ("--test", config.test)):
         words += [option, *paths] if paths else []
+    if config.columns:
+        words += ["--columns", ",".join(f"{role}={column}" for role, column in config.columns.items())]
+    if isinstance(config, ImagesConfig):
+        return words
     if config.select not in (None, SELECTED):
         words += ["--select", f"{config.select:.15g}"]
     if config.task is not None:
         words += ["--task", config.task]
-    if config.columns:
-        words += ["--columns", ",".join(f"{role}={column}" for role, column in config.columns.items())]
     if config.leaks != "keep":
         words += ["--leaks", config.leaks]
     return words + ["--drop-bad-labels"] * config.drop_bad_labels

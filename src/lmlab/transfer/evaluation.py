@@ -88,7 +88,7 @@ def read_as_trained(run: Path, path: str | Path) -> Chosen | None:
     """
     config = _training_data(run)
     if config is None:
-        return _held_out_pictures(run, Path(path).expanduser())
+        return find_held_out_pictures(run, Path(path).expanduser())
     given = Path(path).expanduser()
     try:
         for split, own in (("test", config.test), ("valid", config.valid)):
@@ -113,18 +113,18 @@ def read_as_trained(run: Path, path: str | Path) -> Chosen | None:
         return None
 
 
-def _held_out_pictures(run: Path, path: Path) -> Chosen | None:
-    """The held-out pictures of the data that a run was trained on, as examples; None for other data."""
+def find_held_out_pictures(run: Path, path: Path | None = None) -> Chosen | None:
+    """The held-out pictures of a run as examples; None where it has none, or `path` is other data than its own."""
     found = _held_out_split(run, path)
     return None if found is None else Chosen(found.split.examples, found.name)
 
 
-def _held_out_split(run: Path, path: Path) -> HeldOut | None:
+def _held_out_split(run: Path, path: Path | None) -> HeldOut | None:
     if not (run / "recipe.json").is_file():
         return None
     record = read_record(run)
     config = record.recipe.data
-    if not isinstance(config, PicturesConfig) or not _is_same(path, Path(config.paths()[0])):
+    if not isinstance(config, PicturesConfig) or (path is not None and not _is_same(path, Path(config.paths()[0]))):
         return None
     corpus = reopen_corpus(record, run, Silent())
     split = corpus.test or corpus.valid

@@ -113,6 +113,7 @@ def finetune(
         select=SELECTED if select is None else select,
         leaks=leaks,
         drop_bad_labels=drop_bad_labels,
+        run=trial.origin,
     )
     if select is not None:
         check_select(data, select)
@@ -187,7 +188,8 @@ def compare_runs(
     paths = [Path(each) for each in runs]
     first = Trial(origin=paths[0], seed=seed, epochs=epochs, train=train or {})
     trials = plan_comparison(paths, how, seeds=seeds, trial=first)
-    data = open_data(examples, valid=valid, test=test, columns=columns, leaks=leaks, drop_bad_labels=drop_bad_labels)
+    files: dict[str, Any] = {"valid": valid, "test": test, "columns": columns, "leaks": leaks}
+    data = open_data(examples, **files, drop_bad_labels=drop_bad_labels, run=paths[0])
     checked = check_data(paths[0], data)
     checked.require_held_out()
     lines = [*checked.lines(), *describe_selection(data)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lmlab.config import build, suggest_near
+from lmlab.data.config import DataConfig
 from lmlab.data.corpora.examples import ExamplesConfig, parts_of
 from lmlab.data.readers.examples import Labelled
 from lmlab.metrics.metric import Metric
@@ -44,7 +45,7 @@ def check_method(method: str) -> None:
 def plan_finetuning(
     origin: Path,
     labelled: Labelled,
-    data: ExamplesConfig,
+    data: DataConfig,
     *,
     method: str = "full",
     seed: int = 0,
@@ -65,10 +66,7 @@ def plan_finetuning(
     objective = {
         "kind": labelled.task,
         "method": method,
-        "frame": task_frame(system, origin),
-        "backwards": reads_backwards(origin),
-        "window": (train or {}).get("window") or description["model"].get("window"),
-        "segment": system.task.segment,
+        **(_text_settings(origin, system, description, train or {}) if isinstance(data, ExamplesConfig) else {}),
         **load_task(labelled.task).settings_from(labelled, system.task, frozen=method in ("frozen", "mix")),
         **(task or {}),
     }
@@ -102,6 +100,18 @@ def plan_finetuning(
         "origin": str(origin),
     }
     return make_recipe(values)
+
+
+def _text_settings(
+    origin: Path, system: System, description: Mapping[str, Any], train: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings of a task that reads text."""
+    return {
+        "frame": task_frame(system, origin),
+        "backwards": reads_backwards(origin),
+        "window": train.get("window") or description["model"].get("window"),
+        "segment": system.task.segment,
+    }
 
 
 def read_origin(origin: Path) -> dict[str, Any]:

@@ -14,12 +14,13 @@ from pydantic import Field
 from lmlab.config import Config, build
 from lmlab.data import make_config
 from lmlab.data.corpora.examples import ExamplesConfig, read
+from lmlab.data.corpora.images import ImagesConfig
 from lmlab.runs.jobs import Plan, Reporter
 from lmlab.runs.run_files import STUDY, TRIALS, OtherSettingsError, is_study, is_trial, remove
 from lmlab.runs.storage import digest_weights, read_json, write_json
 from lmlab.runs.upgrade import upgrade_saved
 from lmlab.transfer.from_scratch import is_architecture
-from lmlab.transfer.task_data import TaskData
+from lmlab.transfer.task_data import TaskData, open_picture_data
 from lmlab.transfer.trials import OLD_NAMES, PlannedTrial, Trial
 
 Kind = Literal["run", "curve", "layers", "comparison"]
@@ -43,6 +44,8 @@ class Command(Config):
     def open_data(self) -> TaskData:
         """The examples, read again."""
         config = make_config(upgrade_saved({"data": self.data})["data"])
+        if isinstance(config, ImagesConfig):
+            return open_picture_data(config, self.make_trials()[0].origin)
         if not isinstance(config, ExamplesConfig):
             raise ValueError(f"{STUDY}: the data are {config.kind}, not labelled examples; give the whole command")
         return TaskData(config=config, labelled=read(config)[0])
@@ -146,7 +149,7 @@ def check_same_study(kind: Kind, trials: Sequence[PlannedTrial], data: TaskData,
         scored = [path for path in sorted((folder / TRIALS).glob("*.json")) if is_trial(path)]
         changed = [f"{TRIALS}/{path.name}" for path in scored if path not in planned or not planned[path].is_done(path)]
     if changed:
-        older = {"data", "examples"} & set(changed) and data.config.leaks == "keep"
+        older = {"data", "examples"} & set(changed) and getattr(data.config, "leaks", None) == "keep"
         hint = " (versions before 0.6 removed test examples that occur in training: give --leaks test)" if older else ""
         raise OtherSettingsError(folder, changed, hint=hint)
 

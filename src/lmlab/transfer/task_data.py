@@ -8,19 +8,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lmlab.config import build
 from lmlab.data import make_config
 from lmlab.data.config import DataConfig
 from lmlab.data.corpora.checking import Check, check
 from lmlab.data.corpora.corpus import Corpus, Processor
 from lmlab.data.corpora.example_splits import FEWEST_TO_SELECT, SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig, fingerprint, make_corpus, parts_of, read, sample_examples
+from lmlab.data.corpora.images import ImagesConfig, Pictures, open_pictures
+from lmlab.data.corpora.images import make_corpus as make_picture_corpus
+from lmlab.data.corpora.picture_checking import PictureCheck
 from lmlab.data.corpora.preparing import ReportProgress
+from lmlab.data.corpora.splitting import NAMES
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.text import is_pipe
+from lmlab.models import find
 from lmlab.runs.model_files import load_tokenizer
 from lmlab.tasks import load_task
+from lmlab.tasks.pictures import PictureClassification
 from lmlab.tasks.task import Task
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.processors import load_processor
 from lmlab.transfer.from_scratch import is_architecture
 from lmlab.transfer.recipe import read_origin
 
@@ -29,8 +37,10 @@ from lmlab.transfer.recipe import read_origin
 class TaskData:
     """The examples of a task, read once for all trials."""
 
-    config: ExamplesConfig
+    config: ExamplesConfig | ImagesConfig
     labelled: Labelled
+    pictures: Pictures | None = None
+    """The pictures of the examples, where these have pictures."""
 
     @property
     def task(self) -> type[Task]:
@@ -58,12 +68,16 @@ class TaskData:
     @cached_property
     def fingerprint(self) -> str:
         """A SHA-256 of all examples."""
+        if self.pictures is not None:
+            return self.pictures.digest
         return fingerprint(parts_of(self.labelled))
 
     def limited(self, count: int | None, *, seed: int) -> TaskData:
         """The same with a random sample of `count` training examples; None for all of them."""
         if count is None or count >= len(self.labelled.train):
             return self
+        if self.pictures is not None:
+            raise ValueError(f"--examples {count}: learning curves are for examples of text; leave it out for pictures")
         config = make_config({**dict(self.config), "max_examples": count, "sample_seed": seed})
         assert isinstance(config, ExamplesConfig)
         train = sample_examples(self.labelled.train, count, seed=seed)
@@ -76,9 +90,12 @@ class TaskData:
         processor: str | Processor | None,
         source: str | Tokenizer | None = None,
         specials: Sequence[str] = (),
+        media: Processor | None = None,
         progress: ReportProgress | None = None,
     ) -> Corpus:
         """The corpus of these examples, without reading their files again; called as `lmlab.data.prepare` is."""
+        if self.pictures is not None:
+            return make_picture_corpus(self.pictures)
         return make_corpus(self.labelled, processor, name=", ".join(config.named)).with_specials(specials)
 
 
@@ -93,24 +110,47 @@ def open_data(
     select: float = SELECTED,
     leaks: str | None = None,
     drop_bad_labels: bool | None = None,
+    run: Path | None = None,
 ) -> TaskData:
-    """Read labelled examples and split them.
+    """Read labelled examples and split them; pictures where `run`, which learns from them, reads pictures.
 
     With `valid` and no `test`, a fraction `select` of the training examples chooses the checkpoint.
     """
-    given: dict[str, Any] = {"valid": valid, "test": test, "task": task, "split": split}
+    if run is not None and reads_pictures(run):
+        if task not in (None, "picture_classification") or leaks not in (None, "keep") or drop_bad_labels:
+            raise ValueError(f"{run} reads pictures: --task, --leaks and --drop-bad-labels are for examples of text")
+        given: dict[str, Any] = {"valid": valid, "test": test}
+        values: dict[str, Any] = {name: [str(path)] for name, path in given.items() if path is not None}
+        values |= {"kind": "images", "images": [str(examples)], "columns": dict(columns or {})}
+        values |= {} if split is None else {"split": list(split)}
+        return open_picture_data(build(ImagesConfig, values, where="data"), run)
+    given = {"valid": valid, "test": test, "task": task, "split": split}
     given["columns"] = dict(columns or {}) or None
     given |= {"leaks": leaks, "drop_bad_labels": drop_bad_labels}
     for path in (examples, valid, test):
         if path is not None and is_pipe(path):
             raise ValueError(f"{path}: examples are read more than once; save them to a file, and give the file")
-    values: dict[str, Any] = {"kind": "examples", "examples": [str(examples)], "select": select}
+    values = {"kind": "examples", "examples": [str(examples)], "select": select}
     for name, value in given.items():
         if value is not None:
             values[name] = [str(value)] if name in ("valid", "test") else value
     config = make_config(values)
     assert isinstance(config, ExamplesConfig)
     return TaskData(config=config, labelled=read(config)[0])
+
+
+def reads_pictures(run: Path) -> bool:
+    """Whether a run learns from pictures alone."""
+    return not is_architecture(run) and find(read_origin(run)["kind"]).reads == ("images",)
+
+
+def open_picture_data(config: ImagesConfig, run: Path) -> TaskData:
+    """The pictures of a folder with their classes, in the size that a run reads."""
+    found = open_pictures(config, config.images, given=load_processor(run), progress=None)
+    train, valid, test = ((found.splits[name].examples if name in found.splits else None) for name in NAMES)
+    labelled = Labelled(task="picture_classification", train=train or (), valid=valid, test=test, format="pictures")
+    PictureClassification.settings_from_corpus(PictureClassification.Config(), make_picture_corpus(found))
+    return TaskData(config=config, labelled=labelled, pictures=found)
 
 
 def check_select(data: TaskData, select: float) -> None:
@@ -121,8 +161,10 @@ def check_select(data: TaskData, select: float) -> None:
         )
 
 
-def check_data(run: Path, data: TaskData) -> Check:
+def check_data(run: Path, data: TaskData) -> Check | PictureCheck:
     """Sizes, labels, leaks and lengths of examples, for the tokenizer and the window of a run."""
+    if data.pictures is not None:
+        return data.pictures.check
     task, found = data.task, data.labelled
     about: dict[str, Any] = {"labels": task.summarise_labels(found), "if_too_long": task.wording.too_long}
     if is_architecture(run):
@@ -142,5 +184,6 @@ def describe_selection(data: TaskData) -> list[str]:
             f"selection: {chosen:,} of the {total:,} training examples are held out and choose the checkpoint; valid "
             "is only scored"
         ]
-    why = f"fewer than {FEWEST_TO_SELECT} different training texts" if data.config.select else "--select 0"
+    select = data.config.select if isinstance(data.config, ExamplesConfig) else None
+    why = f"fewer than {FEWEST_TO_SELECT} different training texts" if select else "--select 0"
     return [f"selection: none ({why}), the last checkpoint is kept; valid is only scored"]

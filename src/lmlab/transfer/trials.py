@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lmlab.config import build
+from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.readers.examples import Example
 from lmlab.language_model import load
 from lmlab.runs import run as runs
@@ -113,6 +114,7 @@ def plan_trial(trial: Trial, data: TaskData) -> PlannedTrial:
     given: dict[str, Any] = {"method": trial.method, "seed": trial.seed, "epochs": trial.epochs, "task": task}
     given["train"] = trial.train
     if is_architecture(trial.origin):
+        assert isinstance(own.config, ExamplesConfig)
         recipe, file = plan_from_scratch(trial.origin, own.labelled, own.config, model=trial.model, **given)
         files.append(file)
     else:

@@ -201,7 +201,11 @@ def prepare(
 
         return prepare_pixels(config, processor, progress=progress)
     given = media if media is not None else processor
-    found = open_pictures(config, config.images, given=given, progress=progress)
+    return make_corpus(open_pictures(config, config.images, given=given, progress=progress))
+
+
+def make_corpus(found: Pictures) -> Corpus:
+    """Return the corpus of pictures that were opened."""
     key = hashlib.sha256(f"{found.digest} {found.processor.fingerprint}".encode()).hexdigest()
     return Corpus(
         processor=found.processor,

@@ -51,6 +51,12 @@ class PictureCheck:
             said.append(f"label noise: {self.noisy:,} picture{'s' * (self.noisy != 1)} of train with two classes")
         return said
 
+    def require_held_out(self) -> None:
+        """Raise a ValueError if all held-out pictures are in train."""
+        for name, number in self.leaks.items():
+            if number and number == self.pictures[name]:
+                raise ValueError(f"all {number:,} pictures of {name} are in train, too: give others, or leave them out")
+
     def _describe_sizes(self) -> str:
         """The most frequent sizes, and what becomes of them."""
         if set(self.sizes) <= {self.size}:

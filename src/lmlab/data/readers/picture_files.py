@@ -10,7 +10,7 @@ import importlib
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol
 
@@ -24,9 +24,13 @@ from lmlab.data.readers.media import ABOUT, ENDINGS
 from lmlab.data.readers.pictures import MOST_BYTES, BadPictureError, decode_picture, picture_size, read_bytes
 
 BUILTIN = "builtin:"
-BUILTIN_PICTURES: dict[str, str] = dict.fromkeys(
-    ("scenes", "scenes-unseen", "scene-questions", "scene-sentences"), "lmlab.data.readers.scene_files:find_scenes"
-)
+BUILTIN_PICTURES: dict[str, str] = {
+    **dict.fromkeys(
+        ("scenes", "scenes-unseen", "scene-questions", "scene-sentences"), "lmlab.data.readers.scene_files:find_scenes"
+    ),
+    "signs": "lmlab.data.readers.signs:find_signs",
+    **dict.fromkeys(("world", "world-and-words"), "lmlab.data.readers.robot_world:find_world"),
+}
 """Built-in pictures by name (`scenes` for `builtin:scenes`): a function of the name that returns `PictureFiles`."""
 TABLES = (".tsv", ".csv", ".json", ".jsonl", ".ndjson")
 PICTURES = ENDINGS["images"]
@@ -214,6 +218,27 @@ def list_pictures(paths: Sequence[str | Path]) -> list[Path]:
     if not found:
         raise ValueError("there is no picture: give the path of one")
     return found
+
+
+def read_named(name: str) -> NDArray[np.uint8] | None:
+    """Return the pixels of the picture that a `PictureSource` calls `name`; None where it is no longer there."""
+    path, _, number = name.rpartition("#")
+    try:
+        if Path(name).is_file():
+            return FileSource(Path(name)).read()
+        if number.isdecimal() and Path(path).is_file() and is_idx(path):
+            return ArraySource(_read_idx_once(path), int(number), path).read()
+        for parent in Path(name).parents:
+            if parent.suffix.lower() == ".zip" and parent.is_file():
+                return ZipSource(Archive(parent), Path(name).relative_to(parent).as_posix()).read()
+    except (ValueError, KeyError, IndexError, OSError):
+        return None
+    return None
+
+
+@lru_cache(1)
+def _read_idx_once(path: str) -> NDArray[np.uint8]:
+    return read_idx(Path(path))
 
 
 def _find_builtin(name: str) -> PictureFiles:
