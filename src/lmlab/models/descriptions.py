@@ -141,6 +141,18 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab evaluate RUN DATA",
         ),
         Description(
+            "words and regions",
+            "reads a text with the regions of a picture",
+            "a model of texts with pictures",
+            "read a text with a picture",
+            "lmlab finetune, lmlab evaluate and lmlab predict",
+            "visualbert or vilbert: lmlab train visualbert DATA -o RUN",
+            "Texts with pictures: they read a text together with the regions of a picture",
+            ("lmlab finetune {run} DATA -o NEW", 'lmlab fill {run} "a red [MASK]"'),
+            "train it on pictures with captions (lmlab train {name} DATA -o RUN), fine-tune it on true and false "
+            "sentences (lmlab finetune RUN DATA -o NEW), and compare accuracies with: lmlab evaluate NEW DATA",
+        ),
+        Description(
             "actions",
             "chooses actions that reach a given return",
             "a policy",
@@ -151,6 +163,18 @@ DESCRIPTIONS: dict[str, Description] = {
             ("lmlab act {run} --env CartPole-v1 --return 500", "lmlab evaluate {run} EPISODES"),
             "train it on episodes (lmlab train {name} EPISODES -o RUN), and compare the returns that it reaches with: "
             "lmlab act RUN --env NAME",
+        ),
+        Description(
+            "commands",
+            "writes the action that a command calls for in a picture",
+            "a policy that follows commands",
+            "follow commands",
+            "lmlab act",
+            "policy: lmlab train policy builtin:world -o RUN",
+            "Policies with language: they write the action that a command calls for in a picture",
+            ("lmlab act {run} --env builtin:world",),
+            "train it on pictures with commands and actions (lmlab train {name} DATA -o RUN), and compare success "
+            "rates with: lmlab act RUN --env builtin:world",
         ),
         Description(
             "vectors",
