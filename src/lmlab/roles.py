@@ -14,6 +14,7 @@ from lmlab.analysis.methods import Analyses
 from lmlab.decoding.actor import Actor
 from lmlab.decoding.captioner import PictureCaptioner
 from lmlab.decoding.chat_writer import ChatWriter
+from lmlab.decoding.command_follower import CommandFollower
 from lmlab.decoding.composer import Composer
 from lmlab.decoding.filler import MaskFiller, filler_of
 from lmlab.decoding.painter import Painter
@@ -25,6 +26,7 @@ from lmlab.models import frame_of, name_of
 from lmlab.models.abilities import (
     Captions,
     ChoosesActions,
+    FollowsCommands,
     MatchesPictures,
     PredictsBothWays,
     PredictsNext,
@@ -219,6 +221,14 @@ class Roles(Analyses):
         if not isinstance(self.processor, PictureProcessor):
             raise ValueError(f"{self.path or self} has no processor.json of pictures, so it cannot read pictures")
         return PictureCaptioner(model=model, tokenizer=self.text_tokenizer, frame=self.frame, processor=self.processor)
+
+    @property
+    def command_follower(self) -> CommandFollower:
+        """Writes the actions that commands call for in pictures."""
+        model = require(self.model, FollowsCommands)
+        if not isinstance(self.processor, PictureProcessor):
+            raise ValueError(f"{self.path or self} has no processor.json of pictures, so it cannot read pictures")
+        return CommandFollower(model=model, tokenizer=self.text_tokenizer, frame=self.frame, processor=self.processor)
 
     @property
     def aligner(self) -> Aligner:

@@ -99,6 +99,7 @@ PICTURES: dict[str, dict[str, Any]] = {
     "clip": {"model": {"kind": "clip"}, "data": "captions"},
     "decision-transformer": {"model": {"kind": "decision-transformer"}, "data": "episodes"},
     "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
+    "policy": {"model": {"kind": "policy", "convolutions": [8, 16]}, "data": "world"},
     "captioner": {"model": {"kind": "captioner", "convolutions": [8, 16]}, "data": "captions"},
     "vqa": {"model": {"kind": "vqa", "convolutions": [8, 16]}, "data": "questions"},
 }
@@ -140,6 +141,9 @@ def learn(case: dict[str, Any], files: dict[str, str], path: Path, *, steps: int
         data = {"captions": files[case["data"]]}
     elif case.get("data") == "speech":
         data = {"speech": "builtin:tones", "mels": 8}
+    elif case.get("data") == "world":
+        pytest.importorskip("PIL.Image")
+        data = {"captions": files["questions"], "columns": {"command": "question", "action": "answer"}}
     elif case.get("data") == "episodes":
         data = {"episodes": "builtin:cart-pole"}
     elif kind in SEVERAL_LANGUAGES:

@@ -83,6 +83,13 @@ def test_padding_and_order_change_nothing(model: Vqa) -> None:
 
 
 @torch.no_grad()
+def test_several_questions_share_a_picture(model: Vqa) -> None:
+    question, pictures_of = tokens(5, 6), torch.tensor([1, 0, 1, 1, 0])
+    together = model(pictures(2), tokens=question, pictures=pictures_of).hidden
+    torch.testing.assert_close(together, model(pictures(2)[pictures_of], tokens=question).hidden, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
 def test_the_answer_depends_on_all_of_the_picture_and_the_question(model: Vqa) -> None:
     pixels, question = pictures(1), tokens(1, 6)
     before = model(pixels, tokens=question).hidden

@@ -112,6 +112,7 @@ def write_film(frames: Sequence[NDArray[np.uint8]], path: Path, *, frames_per_se
         from PIL import Image
     except ImportError:
         raise ValueError("films need Pillow: pip install 'lmlab[rl]'") from None
-    pictures = [Image.fromarray(frame) for frame in frames]
+    enlarged = max(1, 240 // frames[0].shape[0])
+    pictures = [Image.fromarray(frame.repeat(enlarged, 0).repeat(enlarged, 1)) for frame in frames]
     milliseconds = max(20, round(1000 / frames_per_second))
     pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=milliseconds, loop=0)

@@ -157,6 +157,18 @@ class Captions(WritesTarget, Protocol):
 
 
 @runtime_checkable
+class FollowsCommands(WritesTarget, Protocol):
+    """Writes the action that a command calls for; its source is `pixels` [B, C, H, W] and the command `source`."""
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The number of regions from top to bottom, and from left to right."""
+
+    def read_command(self, *, pixels: Tensor, source: Tensor, lengths: Tensor | None = None) -> Any:
+        """The encoder's vectors of the regions of pictures and of the words of commands."""
+
+
+@runtime_checkable
 class LearnsTarget(WritesTarget, Protocol):
     """A network that learns to write targets: it has vectors, and the loss at these."""
 
@@ -344,6 +356,7 @@ KINDS: dict[str, type] = {
     "neighbours": PredictsNeighbours,
     "pictures and texts": MatchesPictures,
     "actions": ChoosesActions,
+    "commands": FollowsCommands,
     "vectors": GivesVectors,
 }
 ABILITIES = {

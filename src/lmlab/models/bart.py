@@ -7,7 +7,7 @@ N(0, 0.02), and the sum of embedding and position, not scaled, normalised before
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -58,10 +58,9 @@ class Bart(Transformer):
         self,
         tokens: Tensor,
         *,
-        source: Tensor | None = None,
-        lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
         state: State = None,
+        **source: Any,
     ) -> Output:
         check_window(0 if state is None else state.decoder.length, tokens.shape[1], self.config.window)
-        return super().forward(tokens, source=source, lengths=lengths, target_lengths=target_lengths, state=state)
+        return super().forward(tokens, target_lengths=target_lengths, state=state, **source)

@@ -153,6 +153,18 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab act RUN --env NAME",
         ),
         Description(
+            "commands",
+            "writes the action that a command calls for in a picture",
+            "a policy that follows commands",
+            "follow commands",
+            "lmlab act",
+            "policy: lmlab train policy builtin:world -o RUN",
+            "Policies with language: they write the action that a command calls for in a picture",
+            ("lmlab act {run} --env builtin:world",),
+            "train it on pictures with commands and actions (lmlab train {name} DATA -o RUN), and compare success "
+            "rates with: lmlab act RUN --env builtin:world",
+        ),
+        Description(
             "vectors",
             "gives contextual vectors (embeddings)",
             "an encoder without a prediction head",

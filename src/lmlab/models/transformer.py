@@ -211,14 +211,19 @@ class Transformer(EncoderDecoder):
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         """Those of the encoder alone: no keys and values for a decoder are made."""
+        source = {name: value for name, value in inputs.items() if name not in ("tokens", "target_lengths")}
         with watching_layers() as layers:
-            self._read(inputs["source"], pack_tokens(inputs["source"], inputs.get("lengths")))
+            self.read_source(**source)
         return layers
 
-    def encode(self, *, source: Tensor, lengths: Tensor | None = None) -> Memory:
+    def read_source(self, **inputs: Any) -> Encoded:
+        """The encoder's vectors of `source` [B, S], row i of `lengths[i]` tokens, packed."""
+        padding = pack_tokens(inputs["source"], inputs.get("lengths"))
+        return Encoded(self._read(inputs["source"], padding), padding)
+
+    def encode(self, **source: Any) -> Memory:
         """The keys and values that the decoder's blocks take from the encoder, made once for each source."""
-        padding = pack_tokens(source, lengths)
-        x = self._read(source, padding)
+        x, padding = self.read_source(**source)
         keys_values = (cast(DecoderBlock, block).cross_attention.remember(x, padding) for block in self.decoder.blocks)
         return Memory(tuple(keys_values), None if padding.mask is None else padding.mask[:, None, None])
 
@@ -226,10 +231,9 @@ class Transformer(EncoderDecoder):
         self,
         tokens: Tensor,
         *,
-        source: Tensor | None = None,
-        lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
         state: State = None,
+        **source: Any,
     ) -> Output:
         """As in `EncoderDecoder`; where `target_lengths` tell how many tokens each target has, padding is spared."""
         start = 0 if state is None else state.decoder.length
@@ -237,11 +241,11 @@ class Transformer(EncoderDecoder):
         positions = padding.position_vectors(self.decoder.positions(start, tokens.shape[1]))
         y = self.decoder.embed(self.embedding(padding.pack(tokens)) * self.scale, positions)
         if state is None:
-            if source is None:
+            if not source:
                 raise ValueError("an encoder–decoder needs a source: give source=, or a state from begin()")
-            sources = pack_tokens(source, lengths)
-            known: Sequence[Source] = [Encoded(self._read(source, sources), sources)] * len(self.decoder.blocks)
-            mask = None if sources.mask is None else sources.mask[:, None, None]
+            encoded = self.read_source(**source)
+            known: Sequence[Source] = [encoded] * len(self.decoder.blocks)
+            mask = None if encoded.padding.mask is None else encoded.padding.mask[:, None, None]
             slots: list[Slots] | list[None] = [None] * len(self.decoder.blocks)
         else:
             known, mask = state.memory
@@ -256,13 +260,16 @@ class Transformer(EncoderDecoder):
 
     def depths(self) -> list[list[nn.Parameter]]:
         """The decoder's blocks lie above those of the encoder, whose vectors they read."""
-        tables: list[nn.Module | None] = [self.embedding, self.source_embedding]
-        for side in (self.encoder, self.decoder):
-            tables += [side.positions, side.embedding_norm]
         stages = [[block] for side in (self.encoder, self.decoder) for block in side.blocks]
         stages[len(self.encoder.blocks) - 1].append(self.encoder.norm)
         stages[-1].append(self.decoder.norm)
-        return by_depth(self, tables, *stages)
+        return by_depth(self, self.inputs_to_vectors(), *stages)
+
+    def inputs_to_vectors(self) -> list[nn.Module | nn.Parameter | None]:
+        """What is below the first blocks: embeddings and positions."""
+        sides = (self.encoder, self.decoder)
+        norms = [part for side in sides for part in (side.positions, side.embedding_norm)]
+        return [self.embedding, self.source_embedding, *norms]
 
     def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """Of the encoder, which is what tasks read."""

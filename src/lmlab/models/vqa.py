@@ -77,16 +77,28 @@ class Vqa(Model):
         pixels = torch.zeros(rows, *self.encoder.shape, device=self.device)
         return {"pixels": pixels, "tokens": torch.zeros(rows, window, dtype=torch.long, device=self.device)}
 
-    def forward(self, pixels: Tensor, *, tokens: Tensor, lengths: Tensor | None = None, state: State = None) -> Output:
-        """Pictures [B, C, height, width] and questions [B, T], of lengths[i] tokens -> u_K [B, 1, H]."""
+    def forward(
+        self,
+        pixels: Tensor,
+        *,
+        tokens: Tensor,
+        lengths: Tensor | None = None,
+        pictures: Tensor | None = None,
+        state: State = None,
+    ) -> Output:
+        """Pictures [P, C, height, width] and questions [B, T], of lengths[i] tokens -> u_K [B, 1, H].
+
+        Question i is about picture pictures[i]; without `pictures` there is one question about each.
+        """
         v = torch.tanh(self.projection(self.encoder(pixels)))
+        about = slice(None) if pictures is None else pictures
         _, ((u, _),) = self.question(self.dropout(self.embedding(tokens)), lengths)
         record_layer(u[:, None])
         for alignment in cast(Iterable[AdditiveAlignment], self.alignments):
-            u = u + alignment(u[:, None], alignment.keys(v), v)[:, 0]
+            u = u + alignment(u[:, None], alignment.keys(v)[about], v[about])[:, 0]
             record_layer(u[:, None])
         if not self.alignments:
-            u = u + v.mean(1)
+            u = u + v.mean(1)[about]
             record_layer(u[:, None])
         return Output(self.dropout(u)[:, None])
 
@@ -101,13 +113,23 @@ class Vqa(Model):
 
     def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """Of one picture with a question of `window` tokens."""
-        R, H = math.prod(self.grid), self.config.hidden
-        looks = sum(each.flops(R, 1) for each in cast(Iterable[AdditiveAlignment], self.alignments))
-        return self.encoder.flops() + 2.0 * R * self.encoder.width * H + window * self.question.flops() + looks
+        return self._picture_flops() + self._question_flops() + window * self.question.flops()
 
     def reading_flops(
         self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
     ) -> float:
-        """Padding of questions is not computed."""
+        """A picture is read once for all questions about it, and padding of questions is not computed."""
         lengths = row_lengths(inputs)
-        return len(lengths) * self.body_flops(0) + sum(lengths) * self.question.flops()
+        questions = len(lengths) * self._question_flops() + sum(lengths) * self.question.flops()
+        return len(inputs["pixels"]) * self._picture_flops() + questions
+
+    def _picture_flops(self) -> float:
+        """The regions, and their keys for each hop."""
+        R, D, H = math.prod(self.grid), self.encoder.width, self.config.hidden
+        return self.encoder.flops() + 2.0 * R * H * (D + len(self.alignments) * H)
+
+    def _question_flops(self) -> float:
+        """The looks at a picture whose keys are known."""
+        R, H = math.prod(self.grid), self.config.hidden
+        looks = sum(each.flops(R, 1) for each in cast(Iterable[AdditiveAlignment], self.alignments))
+        return looks - 2.0 * R * len(self.alignments) * H * H

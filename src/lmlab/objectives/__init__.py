@@ -26,6 +26,7 @@ OBJECTIVES: dict[str, str] = {
     "captioning": "lmlab.objectives.captioning:Captioning",
     "denoising": "lmlab.objectives.denoising:Denoising",
     "contrastive": "lmlab.objectives.contrastive:Contrastive",
+    "instructions": "lmlab.objectives.instructions:Instructions",
     "actions": "lmlab.objectives.actions:Actions",
     "negative_sampling": "lmlab.objectives.negative_sampling:NegativeSampling",
 }

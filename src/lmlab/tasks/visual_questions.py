@@ -6,12 +6,15 @@ space (`MatchesPictures`), of which the head reads both and their product.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
@@ -19,6 +22,7 @@ from lmlab.data.corpora.captions import CaptionsConfig
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.images import PictureSplit, open_pictures
 from lmlab.data.corpora.splitting import NAMES as SPLITS
+from lmlab.data.loaders.examples import GroupedLoader
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.data.readers.media import Picture
@@ -128,22 +132,41 @@ class VisualQuestions(Classification):
     def items(self, examples: Sequence[Example]) -> list[Item]:
         texts = super().items(examples)
         pixels = [example.media.pixels for example in examples if isinstance(example.media, Picture)]
-        return [replace(item, parts={**item.parts, "pixels": own}) for item, own in zip(texts, pixels, strict=True)]
+        return [
+            replace(item, parts={**item.parts, "pixels": own, "picture": digest(own)})
+            for item, own in zip(texts, pixels, strict=True)
+        ]
+
+    def make_loader(self, items: Sequence[Item], *, batch: int, seed: int) -> GroupedLoader:
+        window = self.config.window or 0
+        return GroupedLoader(
+            items,
+            batch=batch,
+            window=window,
+            seed=seed,
+            group=lambda item: item.parts["picture"],
+            tokens=self.length_of,
+        )
 
     def parts_of(self, item: Item) -> list[Mapping[str, Any]]:
         return [{"a": item.parts["a"]}]
 
     def inputs(self, items: Sequence[Item]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Each picture once; `pictures` [B] has the number of each question's picture."""
         texts, positions = super().inputs(items)
-        return {**texts, "pixels": self.processor.normalise(stack_pixels(items))}, positions
+        first = {item.parts["picture"]: item for item in reversed(items)}
+        numbers = {picture: number for number, picture in enumerate(first)}
+        pictures = torch.tensor([numbers[item.parts["picture"]] for item in items])
+        pixels = self.processor.normalise(stack_pixels(list(first.values())))
+        return {**texts, "pixels": pixels, "pictures": pictures}, positions
 
     def positions(self, items: Sequence[Item], rows: Sequence[Row]) -> dict[str, Tensor]:
         """There is one vector of each picture with its question."""
         return {"at": torch.zeros(len(rows), 1, dtype=torch.long)}
 
     def item_key(self, item: Item) -> bytes:
-        pixels: bytes = item.parts["pixels"].tobytes()
-        return super().item_key(replace(item, parts={"a": item.parts["a"]})) + pixels
+        picture: bytes = item.parts["picture"]
+        return super().item_key(replace(item, parts={"a": item.parts["a"]})) + picture
 
     # Vectors
 
@@ -158,6 +181,7 @@ class VisualQuestions(Classification):
         if matcher is None:
             return model.vectors(**inputs)[:, :1]
         picture = matcher.embed_pictures(inputs["pixels"])
+        picture = picture[inputs["pictures"]] if "pictures" in inputs else picture
         question = matcher.embed_texts(inputs["tokens"], inputs.get("lengths"))
         return torch.cat([picture, question, picture * question], dim=-1)[:, None]
 
@@ -166,3 +190,8 @@ class VisualQuestions(Classification):
         if matcher is not None:
             return PASSES * matcher.matching_flops(batch.inputs)
         return PASSES * model.reading_flops(batch.inputs)
+
+
+def digest(pixels: NDArray[np.uint8]) -> bytes:
+    """A hash by which equal pictures are known."""
+    return hashlib.blake2b(np.ascontiguousarray(pixels).tobytes(), digest_size=16).digest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -64,3 +64,28 @@ class ExampleLoader(Loader):
         cuts = range(0, len(ordered), self.batch_size)
         batches = [ordered[first : first + self.batch_size] for first in cuts]
         return [batches[number] for number in generator.permutation(len(batches))]
+
+
+class GroupedLoader(ExampleLoader):
+    """The same, with the items of a group together: all questions about one picture, which is then read once."""
+
+    def __init__(
+        self,
+        items: Sequence[Any],
+        *,
+        batch: int,
+        window: int,
+        seed: int,
+        group: Callable[[Any], Hashable],
+        tokens: Callable[[Any], int] | None = None,
+    ) -> None:
+        super().__init__(items, batch=batch, window=window, seed=seed, tokens=tokens)
+        groups: dict[Hashable, list[int]] = {}
+        for number, item in enumerate(items):
+            groups.setdefault(group(item), []).append(number)
+        self.groups = list(groups.values())
+
+    def _make_batches(self, epoch: int) -> list[NDArray[np.int64]]:
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.groups))
+        numbers = np.concatenate([self.groups[group] for group in order])
+        return [numbers[first : first + self.batch_size] for first in range(0, len(numbers), self.batch_size)]

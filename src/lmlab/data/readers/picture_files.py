@@ -24,9 +24,12 @@ from lmlab.data.readers.media import ABOUT, ENDINGS
 from lmlab.data.readers.pictures import MOST_BYTES, BadPictureError, decode_picture, picture_size, read_bytes
 
 BUILTIN = "builtin:"
-BUILTIN_PICTURES: dict[str, str] = dict.fromkeys(
-    ("scenes", "scenes-unseen", "scene-questions", "scene-sentences"), "lmlab.data.readers.scene_files:find_scenes"
-)
+BUILTIN_PICTURES: dict[str, str] = {
+    **dict.fromkeys(
+        ("scenes", "scenes-unseen", "scene-questions", "scene-sentences"), "lmlab.data.readers.scene_files:find_scenes"
+    ),
+    **dict.fromkeys(("world", "world-and-words"), "lmlab.data.readers.robot_world:find_world"),
+}
 """Built-in pictures by name (`scenes` for `builtin:scenes`): a function of the name that returns `PictureFiles`."""
 TABLES = (".tsv", ".csv", ".json", ".jsonl", ".ndjson")
 PICTURES = ENDINGS["images"]

@@ -22,11 +22,13 @@ NAMES: dict[str, tuple[str, ...]] = {
     "caption": ("caption", "text", "description", "name", "title"),
     "question": ("question",),
     "sentence": ("sentence", "statement"),
+    "command": ("command", "instruction"),
+    "action": ("action",),
     "label": ("label", "class", "category", "answer", "target", "truth", "is_true"),
     "regions": ("regions", "boxes", "objects"),
 }
 """Names of columns by field; the first that a table has is read."""
-TEXTS = ("caption", "question", "sentence")
+TEXTS = ("caption", "question", "sentence", "command", "action")
 
 
 class Zipped(NamedTuple):

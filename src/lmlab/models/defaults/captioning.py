@@ -18,7 +18,7 @@ CAPTIONING = (
         },
         objective={"kind": "captioning", "coverage": 0.01},
         reads=("captions",),
-        tokenizer="words",
+        tokenizer="words:10000",
         frame={"tokens": "start b boundary"},
         training={
             **{"optimizer": "adamw", "rate": 2e-3, "clip": 1.0, "decay": 0.01, "batch": 64},
@@ -34,15 +34,15 @@ CAPTIONING = (
         "LSTM over a question with attention over the regions of a picture, for its answer",
         does=("vectors",),
         sizes={
-            "small": {"convolutions": [24, 48, 96], "width": 64, "hidden": 128},
+            "small": {"convolutions": [16, 32, 64], "width": 64, "hidden": 128},
             "medium": {"convolutions": [64, 128, 256], "width": 128, "hidden": 512, "dropout": 0.2},
         },
         objective={"kind": "visual_questions"},
         reads=("captions",),
-        tokenizer="words",
+        tokenizer="words:10000",
         frame={"tokens": "a boundary"},
         training={
-            **{"optimizer": "adamw", "rate": 2e-3, "clip": 1.0, "decay": 0.01, "batch": 64},
+            **{"optimizer": "adamw", "rate": 2e-3, "clip": 1.0, "decay": 0.01, "batch": 256},
             **{"schedule": "cosine", "warmup": 100},
         },
         task=TaskDefaults(frame={"tokens": "a boundary"}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lmlab.models.defaults.system import ADAMW, System, TaskDefaults
+from lmlab.models.defaults.system import ADAMW, SOURCE_AND_TARGET, System, TaskDefaults
 
 POLICIES = (
     System(
@@ -26,5 +26,30 @@ POLICIES = (
         training={**ADAMW, "rate": 1e-3, "warmup": 100, "batch": 64, "decay": 1e-4, "clip": 0.25},
         tuned_width=128,
         task=TaskDefaults(frame={}, pool="last"),
+    ),
+    System(
+        "policy",
+        "lmlab.models.policy:Policy",
+        2023,
+        "Brohan et al. 2023 (RT-2)",
+        "Transformer that reads a picture and a command, and writes an action as words",
+        does=("commands", "target text", "vectors"),
+        sizes={
+            "small": {
+                "convolutions": [32, 64, 64],
+                "width": 128,
+                "heads": 4,
+                "layers": 2,
+                "inner": 256,
+                "dropout": 0.0,
+            },
+            "medium": {"convolutions": [32, 64, 128], "width": 256, "heads": 8, "layers": 4, "inner": 1024},
+        },
+        objective={"kind": "instructions"},
+        reads=("captions",),
+        tokenizer="words",
+        frame=SOURCE_AND_TARGET,
+        training={**ADAMW, "rate": 1e-3, "beta2": 0.98, "warmup": 100, "batch": 64},
+        task=TaskDefaults(frame={}, pool="mean"),
     ),
 )
