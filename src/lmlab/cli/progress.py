@@ -78,7 +78,7 @@ class TrainingDisplay:
         self.bars.update(self.task, completed=fraction, detail=detail)
         if not self.console.is_terminal and "valid_loss" in line:
             self.console.print(f"step {line['step']}  {detail}", soft_wrap=True)
-            self.last = {}  # so that no line repeats what an earlier one said
+            self.last = {}  # so that no line repeats an earlier one
 
 
 def _detail(values: dict[str, Any]) -> str:

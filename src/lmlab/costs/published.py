@@ -77,6 +77,7 @@ PUBLISHED: dict[tuple[str, str], Published] = {
         hours=84,
         by_time=True,
     ),
+    ("music-transformer", "chorales"): Published(None, "Huang et al. 2018, table 2: JSB Chorales, relative", 130),
     ("bert", "base"): Published(
         110e6, _DEVLIN, 30522, tokens=_BERT_TOKENS, hardware="tpuv2x16", hours=96, mean_window=_BERT_WINDOW
     ),

@@ -20,7 +20,7 @@ AttendFrom = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class Padding:
-    """How the padding of rows [B, T] is dealt with; as it stands, there is none."""
+    """How the padding of rows [B, T] is handled; this class is for rows without padding."""
 
     mask: Tensor | None = None
     """[B, T], False at padding; None where attention meets none."""
@@ -55,7 +55,7 @@ class NoPadding(Padding):
 
 
 class PaddingMask(Padding):
-    """Rows [B, T] of which row i has lengths[i] tokens: padding is worked on too, but no text sees it."""
+    """Rows [B, T], where row i has lengths[i] tokens: padding is computed, but masked in attention."""
 
     mask: Tensor
 

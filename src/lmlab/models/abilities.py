@@ -125,7 +125,7 @@ class WritesTarget(Steps, Protocol):
     def encode(self, **source: Any) -> Any:
         """What the decoder needs to know of sources, a nest of tensors [B, …]; what they are is given by name.
 
-        Of tokens: `source` [B, S], of which row i has `lengths[i]`.
+        Tokens: `source` [B, S], where row i has `lengths[i]`.
         """
 
     @property
@@ -256,10 +256,10 @@ class Detects(Protocol):
 
 @runtime_checkable
 class JudgesPairs(Protocol):
-    """Tells whether the second segment of a row belongs after the first: next sentence, or sentence order."""
+    """Predicts whether the second segment of a row follows the first: next sentence, or sentence order."""
 
     def judge_pairs(self, hidden: Tensor) -> Tensor:
-        """Vectors [B, K, D], of which the first is that of [CLS] -> logits [B, 2]: right (0), or not (1)."""
+        """Vectors [B, K, D], the first at [CLS] -> logits [B, 2]: right (0), or not (1)."""
 
     def pair_flops(self) -> float:
         """Floating-point operations of `judge_pairs` for one row."""
@@ -277,7 +277,7 @@ class PredictsNeighbours(Protocol):
         """Vectors [..., D] of tokens themselves."""
 
     def as_neighbours(self, tokens: Tensor) -> Tensor:
-        """Vectors [..., D] of tokens: their products with others say which stand beside each other."""
+        """Vectors [..., D] of tokens: their products with others predict which are neighbours."""
 
 
 @runtime_checkable
@@ -291,7 +291,7 @@ class MatchesPictures(Protocol):
         """pixels [B, C, H, W] -> unit vectors [B, E]."""
 
     def embed_texts(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """tokens [B, T], of which row i has lengths[i] -> unit vectors [B, E]."""
+        """tokens [B, T], where row i has lengths[i] -> unit vectors [B, E]."""
 
     def scale(self) -> Tensor:
         """The learnt number by which cosines are multiplied before a softmax."""

@@ -1,4 +1,4 @@
-"""Pre-training variants: an objective makes blanks, the model fills them. The table imports no objective."""
+"""Pre-training variants: each objective makes batches and computes the loss. The table imports no objective."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def create_objective(
     frame: Frame | None,
     processor: Processor | None = None,
 ) -> Objective:
-    """An objective from its settings, of which `kind` is one, for texts of a tokenizer in the frame of a model.
+    """Create an objective from its settings, which include `kind`, for a tokenizer and a frame.
 
     Both are None where no tokens are read; tokens that are not text have no frame. `processor` is that of pictures or
     sounds.

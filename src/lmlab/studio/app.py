@@ -1,4 +1,4 @@
-"""The studio as an application: its page and its routes, beside those of `lmlab serve` for the same runs."""
+"""The studio as an application: its page and its routes, and those of `lmlab serve` for the same runs."""
 
 from __future__ import annotations
 

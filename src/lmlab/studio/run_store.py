@@ -38,7 +38,7 @@ UNKNOWN = ("kind", "year", "paper", "summary", "task", "how", "window", "heads",
 MOST_OPEN = 12
 """Models that are kept in memory; the least recently used one goes first."""
 ODD = (TypeError, AttributeError, LookupError, RuntimeError, ArithmeticError)
-"""Errors, beside ValueError, that unexpected values in the files of a run lead to."""
+"""Errors, besides ValueError, that unexpected values in the files of a run lead to."""
 LOOK_EVERY = 0.1
 """Seconds between two checks for cancellation while another view uses the same model."""
 SCAN_EVERY = 0.9

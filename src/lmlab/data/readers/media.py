@@ -24,7 +24,12 @@ ENDINGS = {
 """The endings of files by kind of data; `lmlab.data.DATA` has a row for each kind that lmlab can read."""
 IDX = re.compile(r"idx\d[-_.]ubyte(\.gz)?$")
 """Names of the files in which MNIST is published: `train-images-idx3-ubyte.gz`."""
-BUILTINS = {"builtin:tunes": "notes", "builtin:tones": "speech", "builtin:cart-pole": "episodes"}
+BUILTINS = {
+    "builtin:tunes": "notes",
+    "builtin:tones": "speech",
+    "builtin:cart-pole": "episodes",
+    "builtin:scenes": "images",
+}
 """Built-in data that are not text, with their kinds."""
 ABOUT = re.compile(r"(readme|licen[cs]e|source|copying|citation|changelog)\b.*", re.IGNORECASE)
 """Files about a data set, which are not part of it."""

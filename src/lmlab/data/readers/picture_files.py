@@ -28,6 +28,7 @@ BUILTIN_PICTURES: dict[str, str] = {
     **dict.fromkeys(
         ("scenes", "scenes-unseen", "scene-questions", "scene-sentences"), "lmlab.data.readers.scene_files:find_scenes"
     ),
+    "signs": "lmlab.data.readers.signs:find_signs",
     **dict.fromkeys(("world", "world-and-words"), "lmlab.data.readers.robot_world:find_world"),
 }
 """Built-in pictures by name (`scenes` for `builtin:scenes`): a function of the name that returns `PictureFiles`."""

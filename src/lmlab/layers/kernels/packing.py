@@ -58,7 +58,7 @@ class PackedByLength(Padding):
 
 
 class PackedTokens(PaddingMask):
-    """The real tokens [N] for what works on each by itself; attention takes the padded rows, in one piece.
+    """The real tokens [N] for token-wise layers; attention takes the padded rows.
 
     `PackedByLength` suits an encoder alone; a decoder attends to texts of other lengths, and there would be as many
     pieces as pairs of lengths.
@@ -83,12 +83,12 @@ class PackedTokens(PaddingMask):
 
 
 def pack_by_length(tokens: Tensor, lengths: Tensor | None) -> Padding:
-    """How an encoder works on tokens [B, T], of which row i has lengths[i]."""
+    """Return the padding for an encoder over tokens [B, T], where row i has lengths[i] tokens."""
     return _choose(PackedByLength, tokens, lengths)
 
 
 def pack_tokens(tokens: Tensor, lengths: Tensor | None) -> Padding:
-    """How an encoder or decoder that attend to each other work on tokens [B, T], of which row i has lengths[i]."""
+    """Return the padding for an encoder–decoder over tokens [B, T], where row i has lengths[i] tokens."""
     return _choose(PackedTokens, tokens, lengths)
 
 
