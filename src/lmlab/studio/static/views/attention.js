@@ -93,7 +93,7 @@ export default {
     masked: [],
     change: false,
   },
-  fits: run => run.does.includes("vectors"),
+  fits: run => run.does.includes("vectors") && run.pictures !== true,
   prefers: run => /transformer|attention|bert/i.test(run.summary ?? ""),
   controls: page => {
     const layers = choice(page, "Layer", "layer", [[0, "0"]], { number: true }),
