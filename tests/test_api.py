@@ -94,5 +94,5 @@ def test_analyses_are_methods(book: Path, tmp_path: Path) -> None:
     assert len(lm.neighbours("t", top=3).neighbours) == 3
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("good\tbad\nthe cat\tcat the\n", encoding="utf-8")
-    assert len(lm.minimal_pairs(pairs).judged) == 1
+    assert len(lm.minimal_pairs(pairs).scored) == 1
     assert {"attention", "surprisal", "attribution", "neighbours", "minimal_pairs", "cells", "bias"} <= {*dir(lm)}

@@ -59,11 +59,11 @@ def test_unknown_words_are_counted(region: str) -> None:
 def test_scores_are_those_by_hand(region: str) -> None:
     lm = table_model()
     found = compare_pairs(lm, PAIRS, region=region)
-    for pair, judged in zip(PAIRS, found.judged, strict=True):
+    for pair, judged in zip(PAIRS, found.scored, strict=True):
         spans = pair.critical() if region == "critical" else (None, None)
         assert judged.good_score == pytest.approx(brute_force(lm, pair.good, spans[0]), rel=1e-5)
         assert judged.bad_score == pytest.approx(brute_force(lm, pair.bad, spans[1]), rel=1e-5)
-    assert found.accuracy.value == sum(each.right for each in found.judged) / 3
+    assert found.accuracy.value == sum(each.right for each in found.scored) / 3
     assert [group.phenomenon for group in found.groups()] == ["order", "verb"]
     assert found.groups()[1].pairs == 2
 
@@ -74,7 +74,7 @@ def test_masked_models_are_scored_by_pseudo_likelihood() -> None:
     lm = random_model("bert", tokenizer, width=16, heads=2, layers=1, window=24)
     found = compare_pairs(lm, PAIRS)
     assert found.pseudo
-    assert found.judged[1].good_score == pytest.approx(-lm.score(PAIRS[1].good).nats, rel=1e-5)
+    assert found.scored[1].good_score == pytest.approx(-lm.score(PAIRS[1].good).nats, rel=1e-5)
     assert any("Salazar" in note for note in found.notes())
 
 
@@ -92,7 +92,7 @@ def test_of_a_masked_model_only_the_critical_tokens_are_masked(monkeypatch: pyte
     assert sum(rows) == len({(text, place) for pair in PAIRS for text, place in critical_places(pair)})
     assert any("Kauf & Ivanova" in note for note in found.notes())
     monkeypatch.undo()
-    for pair, judged in zip(PAIRS, found.judged, strict=True):
+    for pair, judged in zip(PAIRS, found.scored, strict=True):
         for text, span, value in zip(
             (pair.good, pair.bad), pair.critical(), (judged.good_score, judged.bad_score), strict=True
         ):

@@ -12,7 +12,7 @@ import pytest
 from captioned import caption_recipe, write_captions
 from lmlab.runs import run as runs
 
-pytest.importorskip("PIL.Image")
+Image = pytest.importorskip("PIL.Image")
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +27,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(4):
             source = home / "pictures" / f"{name}-{name}-{number}.png"
             (home / "classes" / name / f"{number}.png").write_bytes(source.read_bytes())
+        (home / "large" / name).mkdir(parents=True)
+        Image.open(home / "classes" / name / "0.png").resize((80, 80)).save(home / "large" / name / "0.png")
     return home
 
 
@@ -101,3 +103,11 @@ def test_errors_are_one_line(home: Path, arguments: tuple[str, ...], message: st
     assert said.code == 2
     assert message in said.err
     assert "Traceback" not in said.err
+
+
+def test_a_word_is_written_on_pictures(home: Path, run_command: Any) -> None:
+    options = ("--word", "blue", "--template", "{} above {}", "--json", "-o", str(home / "attack.html"))
+    found = json.loads(run_command("inspect", "typographic", str(home / "clip"), str(home / "large"), *options).out)
+    assert found["pictures"] == 2
+    assert set(found["labelled_as_word"]) == {"plain", "blank", "written"}
+    assert (home / "attack.html").read_text().count("data:image/png") == 4

@@ -117,5 +117,5 @@ def test_passages_are_documents_or_pieces_of_them(tmp_path: Path) -> None:
     assert sentences[found.index("A. b")] == [True, False, True, False], "the space belongs to the word after it"
     assert loader.units_per_step["tokens"] == pytest.approx((17 + 5) / loader.steps_per_epoch)
     assert Passages(corpus.train, around=1, tokens=10, longest=5, seed=0).batch(0).begins is None
-    with pytest.raises(ValueError, match="hold no text"):
+    with pytest.raises(ValueError, match="have no room for text"):
         Passages(corpus.train, around=1, tokens=10, longest=1, seed=0)

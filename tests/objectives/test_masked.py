@@ -1,4 +1,4 @@
-"""Blanks: how many, where and what in their place; and the loss, against transformers and by hand."""
+"""Masks: how many, where and what in their place; and the loss, against transformers and by hand."""
 
 from __future__ import annotations
 

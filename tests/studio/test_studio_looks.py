@@ -130,7 +130,7 @@ def test_pairs_are_judged_by_the_score(client: Any, studio_runs: Path, region: s
         client, "minimal-pairs", runs=["demo/gpt2"], pairs=f"{good} | {bad}\n\n{bad}\t{good}", region=region
     )["runs"]
     model = lmlab.load(studio_runs / "demo/gpt2")
-    first, second = found["judged"]
+    first, second = found["scored"]
     assert found["accuracy"] == 0.5
     assert first["good_score"] == pytest.approx(second["bad_score"])
     if region == "full":
@@ -154,7 +154,7 @@ def test_ready_sets_are_those_that_were_given_or_lie_beside_the_runs(
         assert client.get("/studio/api/sets").json()["sets"] == ["broken.tsv", "own.tsv", "given.tsv"]
         (found,) = ask(client, "minimal-pairs", runs=["demo/lstm"], set="given.tsv", limit=4)["runs"]
         expected = compare_pairs(lmlab.load(studio_runs / "demo/lstm"), read_pairs(given).first(4))
-        assert [each["good"] for each in found["judged"]] == [f"The cat {n} sat." for n in range(4)]
+        assert [each["good"] for each in found["scored"]] == [f"The cat {n} sat." for n in range(4)]
         assert found["accuracy"] == expected.accuracy.value
         for name in ("way-out.tsv", "../secret.tsv", "broken.tsv"):
             response = client.post("/studio/api/minimal-pairs", json={"runs": ["counts"], "set": name})

@@ -135,7 +135,7 @@ def test_one_process_is_not_changed_by_its_world() -> None:
 
 def test_a_carried_state_needs_one_process(tmp_path: Path) -> None:
     """A process reads every other batch of a stream, and a state goes from one batch to the next."""
-    with pytest.raises(ValueError, match="carries a state"):
+    with pytest.raises(ValueError, match="keeps a state"):
         start(recipe("lstm", tmp_path), tmp_path / "run", world=Second())
 
 

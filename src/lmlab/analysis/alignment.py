@@ -1,7 +1,7 @@
 """Soft alignments: how much each word of a target attends to each word of its source.
 
 Bahdanau, Cho & Bengio 2015, figure 3, read them from the one attention of a recurrent decoder. A Transformer has one in
-each head of each decoder block: here the mean over the heads of the last block, unless another is asked for.
+each head of each decoder block: here the mean over the heads of the last block, unless another is chosen.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Alignment(NamedTuple):
         return Heatmap("Alignment", self.target, self.source, self.weights, most=1.0, unit=".1%").html()
 
     def in_order(self, before: int, after: int) -> Alignment:
-        """The same for a model that reads its source backwards: turned round but for so many special tokens."""
+        """The same for a model that reads its source backwards: reversed, except for the special tokens at its ends."""
         positions = list(range(len(self.source)))
         end = len(positions) - after
         positions[before:end] = positions[before:end][::-1]
@@ -104,7 +104,7 @@ def align(
 
 
 class Written(Protocol):
-    """A target that stands for the tokens that it was written with."""
+    """A target text together with the tokens that were generated for it."""
 
     @property
     def text(self) -> str: ...
@@ -150,7 +150,7 @@ class Aligner:
     ) -> list[Alignment]:
         """How much each target token attends to each source token: the mean over the heads of the decoder's last block.
 
-        Another `layer` (from 0) or a single `head` can be asked for. A translation stands for the tokens that it was
+        Another `layer` (from 0) or a single `head` can be chosen. A translation is aligned by the tokens that it was
         written with.
         """
         if len(sources) != len(targets):

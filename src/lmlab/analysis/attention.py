@@ -78,7 +78,7 @@ class Attention(Viewed):
                 raise ArgumentError(name, value, f"there are {count}, 0 to {count - 1}")
 
     def of(self, *, layer: int | None = None, head: int | None = None) -> Attention:
-        """The same, of which one layer or head is drawn."""
+        """The same, with one layer or head selected for the plot."""
         return replace(self, layer=layer, head=head)
 
     def heads(self) -> list[Head]:
@@ -101,7 +101,7 @@ class Attention(Viewed):
     def rollout(self) -> Weights:
         """How much of each key reaches each query through all layers: Π (½ Ā + ½ I) (Abnar & Zuidema 2020), [T, S].
 
-        Ā is the mean over the heads; the identity stands for the residual connection.
+        Ā is the mean over the heads; the identity is the residual connection.
         """
         if self.kind == "cross":
             raise ValueError("rollout follows attention of a text to itself from layer to layer, not from text to text")
@@ -222,7 +222,7 @@ def read_attention(
 
 
 def _check_size(network: Any, names: Sequence[str], length: int) -> None:
-    """Refuse a text of which the weights would fill the memory, where no window bounds it."""
+    """Raise an error if the weights of a text would fill the memory, where no window limits it."""
     config = getattr(network, "config", None)
     maps = max(len(names), getattr(config, "layers", 1)) * getattr(config, "heads", 1)
     if maps * length**2 > MOST_WEIGHTS:

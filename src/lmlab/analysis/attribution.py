@@ -74,10 +74,10 @@ class Attribution(Viewed):
 
 
 def attribute(model: Any, text: str, *, prediction: str | None = None) -> Attribution:
-    """What speaks for the next token after a text, or for what fills its one blank; the most probable if none is named.
+    """Attribute the prediction of the next token, or of one masked token, to the tokens of a text.
 
-    `model` is a LanguageModel that predicts the next token or fills blanks, and is a network. Of one that was
-    fine-tuned to tell classes, it is what speaks for a class; a tab stands between the two texts of a pair.
+    `model` is a LanguageModel that predicts the next token or masked tokens, and is a network. For one that was
+    fine-tuned to classify, the class is explained; a tab separates the two texts of a pair.
     """
     if getattr(model, "own_predictor", None) is not None:
         return _attribute_class(model.predictor, text, prediction)

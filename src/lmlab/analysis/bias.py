@@ -1,10 +1,10 @@
-"""Bias: which of two groups a model finds more probable where nothing but a stereotype tells.
+"""Bias: which of two groups a model finds more probable in sentences with a stereotype.
 
     odds(word) = log₂ P(sentence with the first group) − log₂ P(sentence with the second)          in bits
 
-as the mean over templates, with Student's interval. A model's overall preference for one group is not what is asked, so
-each word stands also relative to the mean over all words. Such tests are crude (Blodgett et al. 2020, 2021): the limits
-are part of every result.
+as the mean over templates, with Student's interval. A model's overall preference for one group is not of interest, so
+each word is also shown relative to the mean over all words. Such tests are crude (Blodgett et al. 2020, 2021): the
+limits are part of every result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lmlab.pages.views import Table
 from lmlab.progress import ReportProgress
 
 SAME = 0.005
-"""Bits by which odds may differ and are told as equal: half of the last digit in the table."""
+"""Odds that differ by fewer bits are reported as equal: half of the last digit in the table."""
 OWN_TEMPLATES = Path(__file__).with_name("templates.toml")
 LIMITS = (
     "a few templates in one language, two groups, synthetic sentences: a difference shows a regularity of the text "
@@ -90,7 +90,7 @@ class Bias(Viewed):
     words: list[WordOdds]
     pseudo: bool = False
     unknown: int = 0
-    """Tokens of the sentences that stand for what the vocabulary lacks."""
+    """Number of unknown tokens in the sentences."""
     title: str = field(default="Bias in paired templates", init=False)
 
     @property
@@ -134,7 +134,7 @@ class Bias(Viewed):
 def measure_bias(
     model: HasScorer, templates: Templates | None = None, *, batch: int = 64, progress: ReportProgress | None = None
 ) -> Bias:
-    """The odds of the groups with each word, by a model that predicts the next token or fills blanks."""
+    """The odds of the groups with each word, by a model that predicts the next token or masked tokens."""
     given = templates or read_templates()
     sentences: list[tuple[str, str, str]] = []  # the word, and the sentence with either group
     for template in given.templates:

@@ -1,4 +1,4 @@
-"""CrowS-Pairs and Winogender: what a model makes of the ready sets, beside what was published of others."""
+"""CrowS-Pairs and Winogender: the scores of a model on these sets, with published results."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def judge_crows(
 ) -> Crows:
     """The share of pairs in which a model prefers the stereotyping sentence (Nangia et al. 2020, section 3).
 
-    A masked model is asked how probable the words are that both sentences have, given those in which they differ;
+    A masked model is scored on the words that both sentences share, given those in which they differ;
     a model that reads from left to right, how probable each sentence is.
     """
     texts = list(dict.fromkeys(text for pair in pairs for text in pair[:2]))

@@ -1,6 +1,6 @@
-"""The cells that best tell a property of positions in a text, found on one part of it and judged on another.
+"""The units that best detect a property of positions in a text, found on one part of it and tested on another.
 
-Of thousands of units some follow anything by chance, so those that do best on the first half are judged by their area
+Of thousands of units some follow anything by chance, so those that do best on the first half are tested by their area
 under the ROC curve on the second half. That half has no part in choosing them, nor in which of them is named first.
 """
 
@@ -39,7 +39,7 @@ class FoundCell(NamedTuple):
 
 @dataclass(frozen=True)
 class CellSearch(Viewed):
-    """Units that tell a property, best where they were searched first."""
+    """Units that detect a property, the best on the searched half first."""
 
     name: str
     found: list[FoundCell]
@@ -59,7 +59,7 @@ class CellSearch(Viewed):
 
     def notes(self) -> list[str]:
         return [
-            f"chosen and ranked on {self.tokens[0]:,} tokens, judged on {self.tokens[1]:,} others, of which "
+            f"chosen and ranked on {self.tokens[0]:,} tokens, tested on {self.tokens[1]:,} others, of which "
             f"{self.share:.0%} have the property; 0.5 is chance, 1 is perfect"
         ]
 
@@ -84,10 +84,10 @@ def search_cells(
     parts: Sequence[str] = (),
     top: int = TOP,
 ) -> CellSearch:
-    """Rank the units of a LanguageModel by how well they tell a property of the characters of a text.
+    """Rank the units of a LanguageModel by how well they detect a property of the characters of a text.
 
     `property` is a function of the text (properties.py), or a mark for each of its characters, such as a selected span.
-    A token has it if its last character has. The first half of the text is searched, the second judges.
+    A token has it if its last character has. The first half of the text is searched, the second is for testing.
     """
     marks = np.asarray(property(text) if callable(property) else property, dtype=bool)
     if len(marks) != len(text):

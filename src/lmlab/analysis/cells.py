@@ -59,7 +59,7 @@ def cell_parts(model: nn.Module) -> list[Part]:
 
 
 def choose_parts(model: object, wanted: Sequence[str] = ()) -> list[Part]:
-    """Those parts that are asked for by name; by default memory cells and hidden states, or neurons."""
+    """The parts that are selected by name; by default memory cells and hidden states, or neurons."""
     parts = cell_parts(model) if learns_by_gradient(model) else []
     if isinstance(model, EncoderDecoder):
         parts = []  # an encoder reads packed texts, a decoder writes: neither reads a text alone
@@ -89,7 +89,7 @@ def read_cells(model: Any, text: str, *, parts: Sequence[str] = ()) -> Read:
     """The activations of a LanguageModel's units while it reads a text, at each of its tokens.
 
     What stateful a state reads a text of any length, and of ELMo that is the direction from left to right; a model with
-    a window, or one that reads both ways (XLNet) or backwards, reads it in pieces that each begin anew.
+    a window, or one that reads both ways (XLNet) or backwards, reads it in pieces that each begin with a new state.
     """
     network, tokenizer = model.model, model.text_tokenizer
     chosen = choose_parts(network, parts)
@@ -187,7 +187,7 @@ class CellText(Viewed):
 
 
 def cut_at_tokens(read: Read, values: Activations) -> list[tuple[str, float]]:
-    """The text of each token, with what stands before it and no token has, and its number."""
+    """The text of each token, with the text before it that no token covers, and its value."""
     found, position = [], 0
     for (_, end), value in zip(read.offsets, values.tolist(), strict=True):
         end = max(position, end)

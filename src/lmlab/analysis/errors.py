@@ -1,6 +1,6 @@
 """Errors on unusual input: what a model does with sources unlike its training text.
 
-A translator is given sentences as they are, scrambled, doubled, and words said over and over ("ag ag ag ag", whose
+A translator is given sentences as they are, scrambled, doubled, and repeated words ("ag ag ag ag", whose
 "translations" were taken for prophecies); a model that continues texts is given prompts likewise, without any chance.
 Counted are loops (Holtzman et al. 2020), words copied from the source, words that nothing attends to (dropped) and
 words that attend to nothing in particular (invented): the last two by attention, which is a hint and no proof.
@@ -31,7 +31,7 @@ SHOWN = 40
 
 
 class Loop(NamedTuple):
-    """Words that are said several times in a row, or a piece of a word."""
+    """Words, or a piece of a word, repeated several times in a row."""
 
     words: list[str]
     times: int
@@ -58,9 +58,9 @@ class Kind(NamedTuple):
     copied: int
     dropped: int | None
     invented: int | None
-    """None where there is no attention to tell them by."""
+    """None if there is no attention to detect them with."""
     distinct: float | None
-    """The share of pairs of neighbouring words that are not said twice in an output; None where there is no pair."""
+    """The fraction of pairs of neighbouring words that are not repeated in an output; None if there is no pair."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _length(loop: Loop) -> int:
 
 
 def find_loop(words: Sequence[str], *, longest: int = LONGEST_UNIT) -> Loop | None:
-    """The longest stretch in which up to `longest` words are said three times or more in a row, if there is one."""
+    """The longest stretch in which up to `longest` words are repeated three times or more, or None."""
     best: tuple[int, Loop] | None = None
     for unit in range(1, longest + 1):
         same = 0

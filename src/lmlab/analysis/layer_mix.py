@@ -13,11 +13,11 @@ from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
 from lmlab.pages.views import Table
 
 ALIKE = 1.1
-"""How many times an even share the largest one must be, so that a layer is said to be read most."""
+"""The largest weight must be this many times the even one for a layer to be named as the most used."""
 
 
 class Mixed(NamedTuple):
-    """A run, its task, what each layer weighs (the embeddings first; they sum to 1), and γ."""
+    """A run, its task, the weight of each layer (the embeddings first; they sum to 1), and γ."""
 
     run: str
     task: str
@@ -27,7 +27,7 @@ class Mixed(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskLayers(Viewed):
-    """The mixes of several runs beside each other."""
+    """The layer mixes of several runs."""
 
     runs: list[Mixed]
     title: str = field(default="Layers by task", init=False)

@@ -64,7 +64,7 @@ AT_ONCE = 32
 
 
 class Sentence(NamedTuple):
-    """The vectors [T, ΣD] of the pieces that were read, all layers beside each other, and the word that each is in."""
+    """The vectors [T, ΣD] of the pieces that were read, all layers concatenated, and the word that each is in."""
 
     vectors: Tensor
     words: Tensor

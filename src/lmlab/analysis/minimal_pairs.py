@@ -1,7 +1,7 @@
 """Minimal pairs: does a model give the right sentence of two a higher probability? (Linzen et al. 2016, Marvin & Linzen
 2018, Warstadt et al. 2020)
 
-Whole sentences are compared, or only their critical words given what stands before them (given all else, for a masked
+Whole sentences are compared, or only their critical words given the words before them (given all else, for a masked
 model, whose sentences have a pseudo-log-likelihood). A pair that is given equal scores is not right.
 
 Published accuracies are shown for comparison. BLiMP: Warstadt et al. 2020, means over the paradigms of the results that
@@ -64,10 +64,10 @@ SOURCES = {
 Region = Literal["full", "critical"]
 REGIONS: tuple[Region, ...] = get_args(Region)
 DECIDED_BY: dict[str, Region] = {"Gulordava": "critical", "Linzen": "critical"}
-"""How the authors of a set score it; whole sentences where nothing else is said."""
+"""How the authors of a set score it; by default whole sentences."""
 
 
-class Judged(NamedTuple):
+class ScoredPair(NamedTuple):
     """One pair with the log-probabilities (nats) of its sentences, or of their critical words."""
 
     good: str
@@ -106,29 +106,29 @@ class HasScorer(Protocol):
 class MinimalPairs(Viewed):
     """How often a model prefers the right sentence, in all and by phenomenon."""
 
-    judged: list[Judged]
+    scored: list[ScoredPair]
     region: Region = "full"
     pseudo: bool = False
     name: str = ""
     """That of the set, if it is a known one."""
     unknown: int = 0
-    """Tokens of the sentences that stand for what the vocabulary lacks."""
+    """Number of unknown tokens in the sentences."""
     title: str = field(default="Minimal pairs", init=False)
 
     @property
     def accuracy(self) -> Estimate:
         """The share of pairs that are right, with its 95% interval."""
-        return _estimate(self.judged)
+        return _estimate(self.scored)
 
     @property
     def ties(self) -> int:
         """Pairs whose sentences have equal scores: both may be unknown words to the tokenizer."""
-        return sum(each.good_score == each.bad_score for each in self.judged)
+        return sum(each.good_score == each.bad_score for each in self.scored)
 
     def groups(self, by: Literal["phenomenon", "paradigm"] = "phenomenon") -> list[Group]:
         """The accuracy of each phenomenon or paradigm, in the order of the file."""
-        found: dict[tuple[str, str], list[Judged]] = {}
-        for each in self.judged:
+        found: dict[tuple[str, str], list[ScoredPair]] = {}
+        for each in self.scored:
             found.setdefault((each.phenomenon, each.paradigm if by == "paradigm" else ""), []).append(each)
         published = PUBLISHED.get(self.name, {})
         return [
@@ -140,7 +140,7 @@ class MinimalPairs(Viewed):
         value, low, high = self.accuracy
         within = f" (95%: {low:.1%} to {high:.1%})" if low is not None and high is not None else ""
         what = "the whole sentence" if self.region == "full" else "the critical words"
-        return f"{value:.1%} of {len(self.judged):,} pairs are right{within}, judged by {what}; chance is 50%."
+        return f"{value:.1%} of {len(self.scored):,} pairs are right{within}, compared by {what}; chance is 50%."
 
     def notes(self) -> list[str]:
         notes = []
@@ -157,7 +157,7 @@ class MinimalPairs(Viewed):
 
     def table(self) -> Table:
         """All pairs, then each phenomenon with its paradigms."""
-        whole = Group("all pairs", "", *self.accuracy, len(self.judged), PUBLISHED.get(self.name, {}).get("", {}))
+        whole = Group("all pairs", "", *self.accuracy, len(self.scored), PUBLISHED.get(self.name, {}).get("", {}))
         phenomena, paradigms = self.groups(), self.groups("paradigm")
         published = list(dict.fromkeys(name for group in [whole, *phenomena] for name in group.published))
         rows: list[tuple[object, ...]] = []
@@ -184,7 +184,7 @@ class MinimalPairs(Viewed):
             "accuracy": value,
             "low": low,
             "high": high,
-            "pairs": len(self.judged),
+            "pairs": len(self.scored),
             "ties": self.ties,
             "unknown": self.unknown,
             "region": self.region,
@@ -192,16 +192,16 @@ class MinimalPairs(Viewed):
             "set": self.name,
             "phenomena": [group._asdict() for group in self.groups()],
             "paradigms": [group._asdict() for group in self.groups("paradigm") if group.paradigm],
-            "items": [{**each._asdict(), "right": each.right} for each in self.judged],
+            "items": [{**each._asdict(), "right": each.right} for each in self.scored],
         }
 
 
-def _estimate(judged: Sequence[Judged]) -> Estimate:
-    return wilson(sum(each.right for each in judged), len(judged))
+def _estimate(scored: Sequence[ScoredPair]) -> Estimate:
+    return wilson(sum(each.right for each in scored), len(scored))
 
 
 def choose_region(given: str | None, name: str) -> Region:
-    """What decides: as asked for, or as the authors of a known set have it."""
+    """Return the region to compare: the given one, or that of the authors of a known set."""
     if given is None:
         return DECIDED_BY.get(name, "full")
     for region in REGIONS:
@@ -218,7 +218,7 @@ def compare_pairs(
     batch: int = 64,
     progress: ReportProgress | None = None,
 ) -> MinimalPairs:
-    """Score both sentences of each pair with a model that predicts the next token, or fills blanks.
+    """Score both sentences of each pair with a model that predicts the next token or masked tokens.
 
     A sentence that is in several pairs is scored once.
     """
@@ -238,11 +238,11 @@ def compare_pairs(
         score = scorer.score(texts, batch=batch, progress=progress)
         whole = {text: float(each.sum()) for text, each in zip(texts, score.token_nats, strict=True)}
         scores = [[whole[pair.good], whole[pair.bad]] for pair in given]
-    judged = [
-        Judged(pair.good, pair.bad, pair.phenomenon, pair.paradigm, 0.0 - good, 0.0 - bad)  # −0 is 0
+    scored = [
+        ScoredPair(pair.good, pair.bad, pair.phenomenon, pair.paradigm, 0.0 - good, 0.0 - bad)  # −0 is 0
         for pair, (good, bad) in zip(given, scores, strict=True)
     ]
-    return MinimalPairs(judged, region=how, pseudo=scorer.rule.pseudo, name=name, unknown=scorer.count_unknown(texts))
+    return MinimalPairs(scored, region=how, pseudo=scorer.rule.pseudo, name=name, unknown=scorer.count_unknown(texts))
 
 
 def _mark(pairs: Sequence[Pair], offsets: Mapping[str, Sequence[Span]]) -> dict[str, list[Chosen]]:
@@ -259,8 +259,8 @@ def compare_scores(pairs: PairSet | Sequence[Pair], good: Sequence[float], bad: 
     given = pairs.pairs if isinstance(pairs, PairSet) else list(pairs)
     if not len(given) == len(good) == len(bad):
         raise ValueError(f"{len(given)} pairs, {len(good)} and {len(bad)} scores: give one of each for every pair")
-    judged = [
-        Judged(pair.good, pair.bad, pair.phenomenon, pair.paradigm, float(a), float(b))
+    scored = [
+        ScoredPair(pair.good, pair.bad, pair.phenomenon, pair.paradigm, float(a), float(b))
         for pair, a, b in zip(given, good, bad, strict=True)
     ]
-    return MinimalPairs(judged, region="critical", name=pairs.name if isinstance(pairs, PairSet) else "")
+    return MinimalPairs(scored, region="critical", name=pairs.name if isinstance(pairs, PairSet) else "")

@@ -35,7 +35,7 @@ Numbers = NDArray[np.int64]
 
 
 class Neighbour(NamedTuple):
-    """A word, and the cosine of its vector with what was asked for."""
+    """A word, and the cosine of its vector with the query."""
 
     word: str
     cosine: float
@@ -54,7 +54,7 @@ class Analogies(NamedTuple):
 
 
 class Similarity(NamedTuple):
-    """The rank correlation of cosines with what people said, over the pairs whose words are both known."""
+    """The rank correlation of cosines with human ratings, over the pairs whose words are both known."""
 
     spearman: float | None
     asked: int
@@ -187,7 +187,7 @@ class Neighbours(Viewed):
     asked: str
     neighbours: list[Neighbour]
     pieces: list[str]
-    """The tokens of the words that were asked for."""
+    """The tokens of the query words."""
     words: int = 1
     title: str = field(default="Nearest tokens", init=False)
 

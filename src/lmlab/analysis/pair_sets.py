@@ -1,4 +1,4 @@
-"""Minimal pairs: two sentences that differ in little, of which one is right.
+"""Minimal pairs: a correct and an incorrect sentence that differ in one or a few words.
 
 Read are a user's table (columns `good` and `bad`), BLiMP (Warstadt et al. 2020; JSON lines, or its zip), and the
 agreement items of Gulordava et al. 2018 and Linzen et al. 2016 (`.text` with `.gold`, or `.tab`).
@@ -40,7 +40,7 @@ class PairSet(NamedTuple):
     pairs: list[Pair]
 
     def first(self, limit: int) -> PairSet:
-        """The first so many pairs of each paradigm."""
+        """Return the first `limit` pairs of each paradigm."""
         seen: Counter[tuple[str, str]] = Counter()
         kept = []
         for pair in self.pairs:

@@ -1,8 +1,8 @@
 """Probing: what can be read off a layer's vectors by a small classifier (Alain & Bengio 2017, Tenney et al. 2019).
 
-A probe that is right may only have learnt the task itself. So each stands beside a control task, in which every type of
-word has a random label that can only be learnt by heart: selectivity is the accuracy minus that (Hewitt & Liang 2019);
-and beside a twin of the model with random weights, whose vectors know the words but have learnt nothing.
+A probe that is right may only have learnt the task itself. So each is compared with a control task, in which every type
+of word has a random label that can only be learnt by heart: selectivity is the accuracy minus that (Hewitt & Liang
+2019); and with the same model with random weights, whose vectors depend on the words but were not trained.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KINDS: tuple[ProbeKind, ...] = get_args(ProbeKind)
 HIDDEN = 64
 EPOCHS, BATCH = 12, 128
 PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
-"""Of the data, after which the code is learnt anew (Voita & Titov 2020, section 3.2)."""
+"""Fractions of the data after which the code is learnt again (Voita & Titov 2020, section 3.2)."""
 
 
 class Examples(NamedTuple):
@@ -181,7 +181,7 @@ class Probes(Viewed):
     def notes(self) -> list[str]:
         notes = [
             f"{self.kind} probes of {len(self.classes)} classes, {self.examples[0]:,} examples to learn from and "
-            f"{self.examples[1]:,} to be judged by; layer 0 are the embeddings",
+            f"{self.examples[1]:,} for testing; layer 0 are the embeddings",
             "control: each type of word has a random label (Hewitt & Liang 2019); random: a twin with random weights",
         ]
         if self.left_out:
@@ -219,7 +219,7 @@ def probe(
 ) -> Probes:
     """Probe every layer of a LanguageModel for the answers to questions about sentences.
 
-    `length` asks for the minimum description length as well, which tells how easily they are read and not only
+    `length` adds the minimum description length, which measures how easily they can be extracted and not only
     whether they can be.
     """
     how = next((each for each in KINDS if each == kind), None)

@@ -1,4 +1,4 @@
-"""What a probe is asked: labels of words, of pairs of words, or of whole sentences."""
+"""The labels that a probe predicts: of words, of pairs of words, or of whole sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEEPEST, FARTHEST = 6, 5
 
 
 class Question(NamedTuple):
-    """What is asked of a sentence: the label of one word, of a pair of words, or of all (no positions)."""
+    """A label of a sentence: of one word, of a pair of words, or of the whole sentence (no positions)."""
 
     positions: tuple[int, ...]
     label: str
@@ -63,7 +63,7 @@ SETS: dict[str, Callable[[Parsed], list[Question]]] = {
     "relation": _relations,
 }
 """By name: parts of speech, grammatical number, tense, depth in the tree, distance to the head, and the relation
-between a word and its head, which is asked of the pair."""
+between a word and its head, which is a label of the pair."""
 
 
 def ask(sentences: Iterable[Parsed], name: str) -> list[Item]:

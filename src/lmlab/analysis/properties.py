@@ -86,7 +86,7 @@ LOOK_EVERY = 0.1
 
 
 def matches(pattern: str, *, within: float | None = None) -> Property:
-    """Within what a regular expression finds; `within` so many seconds where it is a stranger's, and may take years."""
+    """Whether each character is in a match of a regular expression; `within` limits the seconds that it may take."""
     try:
         expression = re.compile(pattern)
     except re.error as error:

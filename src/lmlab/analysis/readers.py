@@ -28,7 +28,7 @@ class Parsed(NamedTuple):
     relations: list[str]
 
     def depth(self, position: int) -> int:
-        """How many words stand above a word in the tree."""
+        """Return the depth of a word in the tree."""
         depth = 0
         while self.heads[position] >= 0:
             position, depth = self.heads[position], depth + 1
@@ -120,7 +120,7 @@ class Occurrence(NamedTuple):
 
 
 class SenseSet(NamedTuple):
-    """Occurrences of one word to compare with, and others to be judged."""
+    """Occurrences of one word to compare with, and others to classify."""
 
     word: str
     train: list[Occurrence]
@@ -151,7 +151,7 @@ def _read(folder: Path, split: str, names: dict[str, str]) -> list[Occurrence]:
 
 
 def find_occurrences(lines: Iterable[str], word: str) -> list[Occurrence]:
-    """Where a word stands in lines of text, whatever its case and the punctuation around it."""
+    """Return the occurrences of a word in lines of text, ignoring case and punctuation."""
     found = []
     for line in lines:
         words = line.split()

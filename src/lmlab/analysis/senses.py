@@ -105,10 +105,10 @@ def read_senses_of(
     seed: int = 0,
     progress: ReportProgress | None = None,
 ) -> Senses:
-    """Draw the occurrences of a word by a LanguageModel's vectors, and judge them by others `against` which they lie.
+    """Plot the occurrences of a word by a LanguageModel's vectors, and classify them by the nearest of `against`.
 
-    Without senses nothing is judged. Without others each is judged by the rest. Only occurrences in other sentences
-    judge, and what has no piece in the tokenizer is left out.
+    Without senses nothing is classified. Without others each is classified by the rest. Only occurrences in other
+    sentences are used, and words that the tokenizer does not have are left out.
     """
     how = next((each for each in PROJECTIONS if each == projection), None)
     if how is None:

@@ -46,7 +46,7 @@ class SpeechAttention(Viewed):
                 raise ArgumentError(name, value, f"there are {count}, 0 to {count - 1}")
 
     def of(self, *, layer: int | None = None, head: int | None = None) -> SpeechAttention:
-        """The same, of which one layer or head is drawn."""
+        """The same, with one layer or head selected for the plot."""
         return replace(self, layer=layer, head=head)
 
     def mean(self) -> NDArray[np.float32]:

@@ -64,7 +64,7 @@ class Surprisals(Viewed):
     by_token: bool = False
     """Whether table and picture show tokens."""
     unknown: int = 0
-    """Tokens that stand for what the vocabulary lacks: cheap, whatever they stand for."""
+    """Number of unknown tokens, which have a low surprisal whatever they replace."""
     both_ways: bool = False
     """Whether each token's surprisal is the mean of two directions."""
     title: str = field(default="Surprisal", init=False)

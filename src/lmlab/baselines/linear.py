@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Features(Protocol):
-    """Rows of features as a matrix X [N, V], of which only products are needed."""
+    """Rows of features as a matrix X [N, V] that offers only products."""
 
     width: int
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Run the command line; an error is one clear message, with exit status 2 if the user can mend it, 1 if not."""
+    """Run the command line; an error is one clear message, with exit status 2 if the user can fix it, 1 if not."""
     try:
         import warnings
 

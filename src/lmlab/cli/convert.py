@@ -25,7 +25,7 @@ def convert(
     """Convert from and to Hugging Face checkpoints and ARPA files.
 
     The checkpoints are those of transformers; ARPA files hold the n-grams of KenLM and SRILM. An n-gram over anything
-    but words is written with its tokenizer beside it, TARGET.tokenizer.json, with which it is read again. A fine-tuned
+    but words is written with its tokenizer, TARGET.tokenizer.json, which is needed to read it again. A fine-tuned
     run is written with its head and label names, for instance as BertForSequenceClassification, and read with them.
     Of CTranslate2 the folders of Whisper models are read. Of ELMo the two published files are read, options.json and
     the HDF5 weights (pip install 'lmlab\\[elmo]').
@@ -155,7 +155,7 @@ def _from_elmo(folder: Path, run: Path, overwrite: bool) -> None:
 
 
 def _format_of(run: Path, target: Path) -> str:
-    """What a run becomes unless the user says so."""
+    """The format that a run is converted to by default."""
     from lmlab.runs.storage import read_json
 
     named = any(suffix in (".arpa", ".lm") for suffix in target.suffixes)

@@ -51,7 +51,7 @@ def embed(
     each text begins.
 
     --layers is last, first (the embeddings), second-to-last, a number, mix (the mean of all; mix:norm normalises each
-    first, mix:0.2,0.3,0.5 weighs them), or sum:, mean: or concat: with all, -4:, 1:3 or 0,2.
+    first, mix:0.2,0.3,0.5 with weights), or sum:, mean: or concat: with all, -4:, 1:3 or 0,2.
 
     A model of pictures and texts (clip) gives each picture of a folder, table or zip file, or each line of a text, one
     unit vector in one space; a .json file next to it lists their names.

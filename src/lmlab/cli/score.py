@@ -286,7 +286,7 @@ def _print(
 
 
 def _describe_boundary(model: LanguageModel) -> str:
-    """What stands before a text where it is not the boundary, as it is for all models that lmlab trains."""
+    """Describe the token before a text, if it is not the boundary as for all models that lmlab trains."""
     from lmlab.tokenizers.boundary import describe_boundary, opening_token, puts_boundary
 
     frame, tokenizer = model.frame, model.text_tokenizer

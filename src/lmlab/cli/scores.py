@@ -95,7 +95,7 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
 
 
 def format_mixes(study: Study) -> list[str]:
-    """What each layer weighs in a mix that was learnt, the embeddings first, and γ; the first seed of each."""
+    """The learnt weight of each layer, the embeddings first, and γ; the first seed of each."""
     found: dict[tuple[str, int], str] = {}
     for result in study.results:
         if result.mix is not None and (result.name, result.examples) not in found:

@@ -1,4 +1,4 @@
-"""Texts that are named on the command line, read whole and told apart into documents, and files to write."""
+"""Texts that are named on the command line, read whole and split into documents, and files to write."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def is_input(text: str) -> bool:
 def text_of(argument: str) -> str:
     """The text that an argument gives: itself, or what standard input (`-`) or another pipe holds.
 
-    A note says so where the argument looks like the name of a file.
+    A note is printed if the argument looks like the name of a file.
     """
     from lmlab.data.readers.text import STANDARD_INPUTS
 
@@ -189,7 +189,7 @@ def _found(files: Sequence[str]) -> Iterator[tuple[list[Source], Path]]:
 
 
 def documents_of(run: Path) -> str:
-    """How documents were told apart when a run was trained; `file` where that is not known."""
+    """The document separator that a run was trained with; `file` if it is unknown."""
     import json
 
     try:

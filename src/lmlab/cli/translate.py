@@ -133,7 +133,7 @@ def translate(
 
 
 def _cut(translator: Translator, lines: list[str], longest: int) -> list[str]:
-    """The lines, those that are too long cut, and the user told which."""
+    """Return the lines; those that are too long are cut, with a warning."""
     short = translator.shorten(lines, longest=longest)
     for number, (line, cut) in enumerate(zip(lines, short, strict=True), start=1):
         if len(cut) < len(line.strip()):

@@ -179,7 +179,7 @@ def block_starts(text: str, *, size: int) -> list[int]:
 
 
 def make_cloze(texts: Sequence[str]) -> Cloze:
-    """The first plain sentence with a blank near each quarter of it: the commonest word there, so that one token fits.
+    """Return the first plain sentence with a mask near each quarter of it, on the most frequent word there.
 
     Where there is no such sentence, the first few words of the texts.
     """

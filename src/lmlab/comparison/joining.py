@@ -226,7 +226,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _costs(path: Path) -> dict[str, float]:
-    """What the run took, as its own metrics tell, in its own country; nothing where it has none."""
+    """The cost of the run from its metrics, in its own country; empty if it has none."""
     try:
         text = (path / "metrics.jsonl").read_text(encoding="utf-8")
         lines = [line for line in map(json.loads, text.splitlines()) if "tokens" in line and "cost" in line]

@@ -125,7 +125,7 @@ def read_curve(path: Path, *, metric: str) -> Curve:
 
 
 def read_validations(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of metrics that tell of a validation; none where there is no such file."""
+    """The validation lines of the metrics; none if there is no such file."""
     if not (path / "metrics.jsonl").is_file():
         return
     for text in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines():

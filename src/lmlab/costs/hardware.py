@@ -7,7 +7,7 @@ to. Prices are on-demand list prices per device and hour in US dollars of the ye
 `--price-per-hour` replaces them.
 
 All were looked up in November 2026 in stored public copies; "by way of" names where a vendor's number was found.
-Numbers without a source are from memory: they are listed in `assumed`, and `lmlab cost` says so.
+Numbers without a source are assumptions: they are listed in `assumed`, and `lmlab cost` shows them.
 """
 
 from __future__ import annotations

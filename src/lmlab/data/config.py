@@ -18,7 +18,7 @@ from lmlab.data.readers.text import BUILTIN, STANDARD_INPUT
 
 
 def _one_or_many(value: Any) -> Any:
-    """A single path may stand alone; $NAME and ${NAME} are filled in from the environment."""
+    """A single path need not be a list; $NAME and ${NAME} are expanded from the environment."""
     paths = [value] if isinstance(value, str) else value
     if not isinstance(paths, list):
         return paths

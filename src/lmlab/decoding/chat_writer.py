@@ -43,7 +43,7 @@ class ChatWriter:
         """The tokens of a conversation up to the assistant's next message, as `transformers` encodes them.
 
         A string is one message of the user.
-        A ValueError says so where they leave no room for an answer in the model's window.
+        A ValueError is raised if they leave no room for an answer in the model's window.
         """
         given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         ids = self._encode(self.template.render(given))

@@ -181,7 +181,7 @@ def generate(
 
 
 def why_ended(token: int, *, left: int, boundary: int | None, stops: Callable[[int], bool] | None = None) -> Ended:
-    """Why a text ends with this token, or "" if it goes on; `left` is the number of tokens still allowed after it."""
+    """Why a text ends with this token, or "" if it continues; `left` is the number of tokens still allowed after it."""
     if token == boundary:
         return "boundary"
     if stops is not None and stops(token):

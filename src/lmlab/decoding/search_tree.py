@@ -172,7 +172,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class _Level:
-    """One step of one text: lists over its candidates, and which of them go on."""
+    """One step of one text: lists over its candidates, and which of them continue."""
 
     parent: list[int]
     token: list[int]

@@ -35,7 +35,7 @@ def split_unfinished(decoder: Decoder, ids: Sequence[int]) -> tuple[str, str]:
         raw = decoder.bytes_of(ids[position])
         if raw is not None:
             parts.insert(0, (position, raw))
-        elif decoder.decode([ids[position]]):  # text; special tokens have none, and may stand within a character
+        elif decoder.decode([ids[position]]):  # text; special tokens have none, and may occur within a character
             break
         if len(parts) == LONGEST:
             break

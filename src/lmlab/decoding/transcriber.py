@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -60,17 +60,6 @@ class Transcript:
     def text(self) -> str:
         """The texts of all segments in one line."""
         return " ".join(" ".join(segment.text for segment in self.segments).split())
-
-
-class Transcribing(TypedDict, total=False):
-    """The options of `Transcriber.transcribe` by name."""
-
-    language: str | None
-    task: str
-    timestamps: bool
-    words: bool
-    beams: int
-    progress: ReportProgress | None
 
 
 class Window(NamedTuple):

@@ -16,7 +16,7 @@ EXPORT = "lmlab.json"
 
 
 def check_target(path: Path, *, overwrite: bool) -> None:
-    """A ValueError where something stands at `path` that may not be replaced: anything but a run or an export of ours.
+    """Raise a ValueError if `path` exists and is not a run or an export of lmlab.
 
     A file is never replaced by a folder.
     """

@@ -47,7 +47,7 @@ def export_vectors(run: Path, path: Path, *, header: bool = True, overwrite: boo
 
 
 def import_vectors(path: Path, run: Path, *, overwrite: bool = False) -> None:
-    """Make a word2vec run of a file of word vectors; what stands for unknown words is the mean of all, unless given."""
+    """Make a word2vec run of a file of word vectors; the vector of unknown words is the mean of all, unless given."""
     found = read_word_vectors(path)
     if not len(found.words):
         raise ValueError(f"{path} contains no word vectors: it is empty")

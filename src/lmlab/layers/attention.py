@@ -200,9 +200,7 @@ class GroupedAttention(nn.Module):
             k, v = slot.extend(torch.stack((k, v), 2)).unbind(2)
             mask = None if slot.rows is None else slot.rows.mask
         watch = self.probabilities if is_watched(self.probabilities) else None
-        if (
-            length == 1 and watch is None
-        ):  # the queries of a group see the same keys: they stand as R positions of one head
+        if length == 1 and watch is None:  # the queries of a group see the same keys: they are R positions of one head
             grouped = q.reshape(batch, self.key_value_heads, -1, self.head_width)
             z = attend(grouped, k, v, mask=mask).reshape(batch, 1, width)
         else:
@@ -226,7 +224,7 @@ FEW = 16
 
 
 class Encoded(NamedTuple):
-    """Encoded sources [B, S, D], or packed, of which keys and values are still to be made."""
+    """Encoded sources [B, S, D], or packed, before their keys and values are computed."""
 
     vectors: Tensor
     padding: Padding
@@ -236,7 +234,7 @@ class CrossAttention(nn.Module):
     """Queries from the decoder, keys and values from the encoder (Vaswani et al. 2017, section 3.2.3).
 
     Keys and values are made once for each source by `remember`. All K texts in the writing for it share them: their
-    queries stand beside each other, as if they were one longer text. Watching `probabilities` gives the weights
+    queries are concatenated like one longer text. Watching `probabilities` gives the weights
     [B * K, H, T, S]; otherwise they need not be computed.
     """
 
@@ -258,7 +256,7 @@ class CrossAttention(nn.Module):
     ) -> Tensor:
         """y [B * K, T, D] or packed, mask [B, 1, 1, S] False at padding -> as y.
 
-        `source` are the keys and values [B, H, 2, S, d], or the encoded sources of which they are made here.
+        `source` are the keys and values [B, H, 2, S, d], or the encoded sources from which they are computed.
         """
         keys_values = self.remember(*source) if isinstance(source, Encoded) else source
         q = padding.unpack(self.query(y))

@@ -61,7 +61,7 @@ class BeamCache(NamedTuple):
 
     @staticmethod
     def empty(sources: int, each: int, *, layers: int, heads: int, head_width: int, like: Tensor) -> BeamCache:
-        """For `each` texts of which nothing is written, of the type and on the device of `like`."""
+        """For `each` texts that are still empty, of the type and on the device of `like`."""
         shape = (sources, heads, 2, FIRST, head_width)
         buffers = [torch.empty(shape, dtype=like.dtype, device=like.device) for _ in range(layers)]
         seen = torch.empty(sources * each, 0, dtype=torch.bool, device=like.device)

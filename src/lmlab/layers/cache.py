@@ -16,7 +16,7 @@ FIRST = 64
 
 
 class Rows(NamedTuple):
-    """Where the new tokens stand in texts of unequal length."""
+    """The positions of new tokens in texts of unequal length."""
 
     positions: Tensor  # [B, T]
     mask: Tensor  # [B, 1, T, S], True where a new token may see a key
@@ -62,7 +62,7 @@ class KeyValueCache(NamedTuple):
 
     @property
     def start(self) -> int | Tensor:
-        """Where the next token of each text stands: one number, or [B]."""
+        """The position of the next token of each text: one number, or [B]."""
         return self.length if self.lengths is None else self.lengths
 
     def advance(self, more: int, *, window: int) -> tuple[KeyValueCache, list[Slot]]:
@@ -85,7 +85,7 @@ class KeyValueCache(NamedTuple):
         return KeyValueCache(layers, length, lengths, self.batch_invariant), slots
 
     def make_batch_invariant(self) -> KeyValueCache:
-        """The same texts, kept apart."""
+        """The same texts in batch-invariant form."""
         layers = tuple(_resize(layer, _rounded(max(self.length, 1)), used=self.length) for layer in self.layers)
         return KeyValueCache(layers, self.length, self._each, True)
 
@@ -150,7 +150,7 @@ class KeyValueCache(NamedTuple):
 
 
 def _settled(lengths: Tensor) -> tuple[int, Tensor | None]:
-    """The greatest length, and the lengths unless all are the same."""
+    """The maximum length, and the lengths unless all are the same."""
     if not len(lengths):
         return 0, None
     least, most = (int(end) for end in lengths.aminmax())

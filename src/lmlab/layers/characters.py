@@ -31,7 +31,7 @@ USUAL_LETTERS = 8
 
 
 def spell_number(tokens: Tensor) -> Tensor:
-    """Letters [N, 8] of tokens of which nothing but the number is known: its digits, to the base of 16."""
+    """Letters [N, 8] of tokens without text: the hexadecimal digits of their ids."""
     return 48 + ((tokens[:, None] >> torch.arange(0, 4 * USUAL_LETTERS, 4, device=tokens.device)) & 15)
 
 
@@ -121,7 +121,7 @@ class SpelledTokens(nn.Module):
         self.network = network
         self.once = once
         self.spell: Spell = spell_number
-        self._kept: tuple[tuple[int, ...], Tensor, Tensor] | None = None  # of which weights, vectors, which are there
+        self._kept: tuple[tuple[int, ...], Tensor, Tensor] | None = None  # weight versions, vectors, which are computed
 
     def forward(self, tokens: Tensor) -> Tensor:
         """tokens [B, T] -> [B, T, D]."""
@@ -143,7 +143,7 @@ class SpelledTokens(nn.Module):
         return F.embedding(positions, self._compute(words))
 
     def _recall(self, tokens: Tensor) -> Tensor:
-        """The vectors of tokens, of which those that are new are computed and remembered."""
+        """The vectors of tokens; new ones are computed and cached."""
         vectors, there = self._memory(int(tokens.max()) + 1 if tokens.numel() else 1)
         if len(there) == 0:  # too many words to remember
             return self._compute_once(tokens)
@@ -177,7 +177,7 @@ class SpelledTokens(nn.Module):
         return self.network.flops(USUAL_LETTERS)
 
     def flops_of(self, tokens: Tensor) -> float:
-        """The same for all these tokens, of which each distinct word is computed once."""
+        """The same for all these tokens; each distinct word is computed once."""
         words = torch.unique(tokens) if self.once else tokens.flatten()
         return len(words) * self.network.flops(self.network.trim(self.spell(words)).shape[1])
 

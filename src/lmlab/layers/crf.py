@@ -31,7 +31,7 @@ class Legal(NamedTuple):
 class CRF(nn.Module):
     """Scores of whole sequences of tags, from scores of single tags ("emissions") and of one tag after another.
 
-    Every sentence has a length of 1 or more; what stands beyond it in a row, tags or emissions, counts for nothing.
+    Every sentence has a length of 1 or more; tags and emissions beyond it are ignored.
     """
 
     def __init__(self, tags: int, *, legal: Legal | None = None) -> None:

@@ -19,7 +19,7 @@ class HasUnits(Protocol):
     """The module in it whose output `units` takes."""
 
     def units(self, expanded: Tensor) -> Tensor:
-        """The units: what comes out of the nonlinearity, and is read by the next matrix."""
+        """The units: the outputs of the nonlinearity, which are the inputs of the next matrix."""
 
 
 class FeedForward(nn.Module):

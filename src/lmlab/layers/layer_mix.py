@@ -27,12 +27,12 @@ class Selection(NamedTuple):
     how: Literal["sum", "mean", "concat"]
     which: slice | tuple[int, ...]
     shares: tuple[float, ...] = ()
-    """What each layer weighs in a sum, where they do not weigh the same."""
+    """The weight of each layer in a sum, if they differ."""
     norm: bool = False
     """Whether each vector is normalised first (LayerNorm without weights)."""
 
     def of(self, layers: Sequence[Tensor]) -> Tensor:
-        """The chosen mix of layers [..., D] -> [..., D], or [..., n·D] where they stand side by side."""
+        """The chosen mix of layers [..., D] -> [..., D], or [..., n·D] if they are concatenated."""
         if self.shares and len(self.shares) != len(layers):
             raise ValueError(
                 f"the mix has {len(self.shares)} weights, and this model {len(layers)} layers, embeddings included"
@@ -128,7 +128,7 @@ class Mix(nn.Module):
         return mixed
 
     def shares(self) -> Tensor:
-        """What each layer weighs, the embeddings first; they add up to one."""
+        """The weight of each layer, the embeddings first; they sum to 1."""
         return self.scores.softmax(0)
 
     def penalty(self) -> Tensor:

@@ -66,7 +66,7 @@ class LocalAttention(nn.Module):
         return attend(q[:, :, part.start - start : part.stop - start], keys, values, causal=True)
 
     def _attend_rows(self, q: Tensor, k: Tensor, v: Tensor, positions: Tensor) -> Tensor:
-        """Texts of unequal length, whose new tokens stand at `positions` [B, T]."""
+        """Texts of unequal length, whose new tokens are at `positions` [B, T]."""
         mask = sees(positions, torch.arange(k.shape[2], device=q.device), self.chunk)[:, None]
         return attend(q, k, v, mask=mask, watch=self.probabilities if is_watched(self.probabilities) else None)
 

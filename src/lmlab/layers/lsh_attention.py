@@ -105,7 +105,7 @@ MASKED = 2**22
 class Hashes:
     """How a pass over a text hashes: the rotations, and the buckets once they are known.
 
-    A layer that is computed a second time, by a reversible backward pass, must not hash anew: rounding could put a
+    A layer that is computed a second time, by a reversible backward pass, must not hash again: rounding could put a
     token into another bucket.
     """
 
@@ -115,7 +115,7 @@ class Hashes:
 
 
 class BucketSlot(NamedTuple):
-    """What one layer needs of earlier tokens: their keys and values, and where they stand in their buckets."""
+    """What one layer needs of earlier tokens: their keys and values, and their positions in the buckets."""
 
     slot: Slot
     positions: Tensor  # [B, H, R, room], written in place
@@ -304,7 +304,7 @@ class ChunkedLSHAttention(LSHAttention):
 def attend_chunks(
     q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, *, chunk: int, watch: nn.Module | None = None
 ) -> Tensor:
-    """q, k, v [B, H, T, d] and buckets [B, H, R, T] -> [B, H, T, d]; rounds weigh by their logsumexp."""
+    """q, k, v [B, H, T, d] and buckets [B, H, R, T] -> [B, H, T, d]; rounds are weighted by their logsumexp."""
     rounds, length, width = buckets.shape[2], *q.shape[2:]
     order = buckets.argsort(dim=-1, stable=True)  # [B, H, R, T]
     back = order.argsort(-1)  # where each token of a round went

@@ -76,8 +76,8 @@ def check_window(read: int, more: int, window: int) -> None:
 class UnboundedSinusoidalPositions(nn.Module):
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(…), for as many positions as are asked for.
 
-    Vaswani et al. 2017, section 3.5. `order` tells how the dimensions lie: sine and cosine in `pairs` as in the paper,
-    or all sines before all cosines (`halves`) as in tensor2tensor and Marian; a learnt net does not care.
+    Vaswani et al. 2017, section 3.5. `order` is the order of the dimensions: sine and cosine in `pairs` as in the
+    paper, or all sines before all cosines (`halves`) as in tensor2tensor and Marian; a learnt net does not care.
     """
 
     table: Tensor

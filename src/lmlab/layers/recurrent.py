@@ -82,7 +82,7 @@ class Layer(nn.Module):
 
 
 def products(x: Tensor, h: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """W x + b and U h + b' [B, k·H] of the k gates beside each other."""
+    """W x + b and U h + b' [B, k·H] of the k gates, concatenated."""
     W, U, b, b_state = weights
     return x @ W.T + b, h @ U.T + b_state
 
@@ -299,7 +299,7 @@ class WeightDroppedLSTM(LSTMLayer):
 
 
 class EmbeddingDropout(nn.Module):
-    """Whole words are dropped: wherever a token stands in a segment, its vector is zero (Gal & Ghahramani 2016).
+    """Drop whole words: the vector of a dropped token is zero everywhere in a segment (Gal & Ghahramani 2016).
 
     That is dropout on the rows of the embedding matrix, E∘m with one m per token; here the mask is applied to what was
     looked up, since few of the rows are.

@@ -72,7 +72,7 @@ def _run(layer: Layer, x: Tensor, lengths: Tensor | None) -> tuple[Tensor, Layer
 
 
 def _turned(lengths: Tensor, size: int) -> Tensor:
-    """[B, S], where each token of a row stands when its lengths[i] tokens are turned round and its padding stays."""
+    """[B, S], the positions that reverse the lengths[i] tokens of each row and keep its padding."""
     position = torch.arange(size, device=lengths.device)
     return torch.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)
 

@@ -50,7 +50,7 @@ def in_pieces(layer: ReversibleLayer, y: Tensor, piece: int) -> Tensor:
 
 
 class _Randomness:
-    """Where the generators stand, to be put back there later; and the precision in which is computed."""
+    """The states of the random generators, to be restored later, and the autocast precision."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

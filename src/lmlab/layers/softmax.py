@@ -62,7 +62,7 @@ class Softmax(Prepares):
         """The sum of `nll` with smoothed labels, Σ_n (1 − ε) nll(y_n) + ε · mean_w nll(w), and the plain sum.
 
         In scores that is nll + ε (s_y − mean_w s_w), and the mean score is h · mean_w W_w + mean b: so smoothing
-        costs two products of a vector beside `total`, not a second look at the N × V scores.
+        costs two more products of a vector, and does not recompute the N × V scores.
         """
         if torch.is_autocast_enabled(hidden.device.type):
             scores = _widen(self.logits(hidden))
@@ -204,7 +204,7 @@ def _widen(scores: Tensor) -> Tensor:
 class MaskedHead(nn.Module):
     """P(w | h) = softmax(E LN(f(W h + b)) + c)_w: one more layer, then the token embeddings E themselves.
 
-    Devlin et al. 2019, as published: the vector at a blank is turned into one that lies among the embeddings, whose
+    Devlin et al. 2019, as published: the vector at a mask is projected to the space of the embeddings, whose
     width it takes. All of it runs only where there is something to predict.
     """
 

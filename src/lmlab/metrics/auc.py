@@ -1,4 +1,4 @@
-"""The area under the ROC curve of many scores at once: how well each tells the true from the false.
+"""The area under the ROC curve of many scores at once: how well each separates positive from negative examples.
 
 AUC = P(score of a true one > score of a false one) + ½ P(equal): the statistic of Mann & Whitney 1947.
 """

@@ -109,7 +109,7 @@ def one_hot(predicted: Sequence[Any], true: Sequence[Any]) -> tuple[Floats, Floa
 
 
 def confusion(predicted: Sequence[Any], true: Sequence[Any], *, labels: Sequence[Any]) -> NDArray[np.int64]:
-    """How often an example of a class (row) was said to be of another (column): [C, C]."""
+    """Confusion matrix [C, C]: how often an example of a class (row) was predicted as another (column)."""
     number = {label: i for i, label in enumerate(labels)}
     unknown = [label for label in (*true, *predicted) if label not in number]
     if unknown:
@@ -119,6 +119,6 @@ def confusion(predicted: Sequence[Any], true: Sequence[Any], *, labels: Sequence
 
 
 def positive_label(labels: Sequence[str]) -> str | None:
-    """Which of two classes an F1 is about, where its name says so."""
+    """The class that an F1 is computed for, if its name includes one."""
     known = [label for label in labels if label.lower() in POSITIVE_NAMES]
     return known[0] if len(known) == 1 and len(labels) == 2 else None

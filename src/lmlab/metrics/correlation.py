@@ -72,7 +72,7 @@ class Spearman(Correlation):
 
 
 def correlate(x: Floats, y: Floats, counts: Floats) -> Floats:
-    """Pearson's correlation of each row of x and y, whose values stand for `counts` examples: [R]."""
+    """Pearson's correlation of each row of x and y, whose values are weighted by `counts`: [R]."""
     x, y = (_standard(each, counts) for each in (x, y))
     products: Floats = (counts * x * y).sum(1)
     return products.clip(-1, 1)

@@ -23,7 +23,7 @@ class Metric(Protocol):
     name: str
     better: Direction
     bounds: tuple[float, float]
-    is_proportion: bool  # of examples, each of which is right or wrong
+    is_proportion: bool  # of examples that are right or wrong
 
     def score(self, predicted: Sequence[Any], true: Sequence[Any]) -> float:
         """The score of all examples."""

@@ -125,7 +125,7 @@ class WritesTarget(Steps, Protocol):
     def encode(self, **source: Any) -> Any:
         """What the decoder needs to know of sources, a nest of tensors [B, …]; what they are is given by name.
 
-        Of tokens: `source` [B, S], of which row i has `lengths[i]`.
+        Tokens: `source` [B, S], where row i has `lengths[i]`.
         """
 
     @property
@@ -256,10 +256,10 @@ class Detects(Protocol):
 
 @runtime_checkable
 class JudgesPairs(Protocol):
-    """Tells whether the second segment of a row belongs after the first: next sentence, or sentence order."""
+    """Predicts whether the second segment of a row follows the first: next sentence, or sentence order."""
 
     def judge_pairs(self, hidden: Tensor) -> Tensor:
-        """Vectors [B, K, D], of which the first is that of [CLS] -> logits [B, 2]: right (0), or not (1)."""
+        """Vectors [B, K, D], the first at [CLS] -> logits [B, 2]: right (0), or not (1)."""
 
     def pair_flops(self) -> float:
         """Floating-point operations of `judge_pairs` for one row."""
@@ -277,7 +277,7 @@ class PredictsNeighbours(Protocol):
         """Vectors [..., D] of tokens themselves."""
 
     def as_neighbours(self, tokens: Tensor) -> Tensor:
-        """Vectors [..., D] of tokens: their products with others say which stand beside each other."""
+        """Vectors [..., D] of tokens: their products with others predict which are neighbours."""
 
 
 @runtime_checkable
@@ -291,13 +291,50 @@ class MatchesPictures(Protocol):
         """pixels [B, C, H, W] -> unit vectors [B, E]."""
 
     def embed_texts(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """tokens [B, T], of which row i has lengths[i] -> unit vectors [B, E]."""
+        """tokens [B, T], where row i has lengths[i] -> unit vectors [B, E]."""
 
     def scale(self) -> Tensor:
         """The learnt number by which cosines are multiplied before a softmax."""
 
     def matching_flops(self, inputs: Mapping[str, Tensor]) -> float:
         """Floating-point operations of the vectors of a batch of pictures and texts."""
+
+
+class Both(NamedTuple):
+    """The vectors of texts with the regions of pictures."""
+
+    words: Tensor  # [B, K, D] at the positions that were asked for, or [B, T, D]
+    regions: Tensor | None  # [B, R, E]; None where they were not computed
+    joint: Tensor  # [B, J] one vector for each text with its picture
+
+
+@runtime_checkable
+class ReadsRegions(Protocol):
+    """Reads a text together with the regions of a picture, and tells whether the text describes the picture.
+
+    Inputs: `tokens` [B, T] with `lengths`, `regions` [B, R, F] with `region_lengths`, and `boxes` [B, R, 4], the left,
+    top, right and bottom edge of each region as fractions of the picture.
+    """
+
+    def read_both(self, *, at: Tensor | None = None, **inputs: Any) -> Both:
+        """The vectors of words at the positions `at` [B, K], or of all, those of regions, and one of both together."""
+
+    def match(self, joint: Tensor) -> Tensor:
+        """Joint vectors [B, J] -> scores [B, 2]: the text describes the picture (0), or not (1)."""
+
+    def match_flops(self) -> float:
+        """Floating-point operations of `match` for one row, with that of the joint vector."""
+
+
+@runtime_checkable
+class PredictsRegions(ReadsRegions, Protocol):
+    """Predicts the vectors of masked regions."""
+
+    def predict_regions(self, hidden: Tensor) -> Tensor:
+        """Vectors [N, E] that `read_both` gave for regions -> predicted vectors [N, F]."""
+
+    def region_flops(self) -> float:
+        """Floating-point operations of `predict_regions` for one region."""
 
 
 @runtime_checkable
@@ -355,6 +392,7 @@ KINDS: dict[str, type] = {
     "pairs": JudgesPairs,
     "neighbours": PredictsNeighbours,
     "pictures and texts": MatchesPictures,
+    "words and regions": ReadsRegions,
     "actions": ChoosesActions,
     "commands": FollowsCommands,
     "vectors": GivesVectors,

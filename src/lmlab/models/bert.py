@@ -1,4 +1,4 @@
-"""BERT: a stack of Transformer encoder blocks that looks both ways, trained to fill blanks and to tell what follows.
+"""BERT: Transformer encoder blocks with bidirectional attention, trained to fill masks and predict the next sentence.
 
 Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding" (on arXiv 2018).
 """
@@ -97,7 +97,7 @@ class Block(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, padding: Padding, at: Tensor | None = None) -> Tensor:
-        """With `at` [B, K] only what comes out at these positions of each row, [B, K, D]: the others only answer."""
+        """With `at` [B, K] only the outputs at these positions, [B, K, D]; the others are only keys and values."""
         if at is None:
             x = self.attention_norm(x + self.dropout(self.attention(x, padding)))
         else:
@@ -118,7 +118,7 @@ def initialise_scaled(module: nn.Module) -> None:
 
 
 class Encoder(EncoderModel):
-    """x = LN(token + position + segment); then the blocks; at a blank P(w) = softmax(E LN(gelu(W h + b)) + c)_w."""
+    """x = LN(token + position + segment); then the blocks; at a mask P(w) = softmax(E LN(gelu(W h + b)) + c)_w."""
 
     config: EncoderConfig
     block: ClassVar[type[nn.Module]] = Block
@@ -189,7 +189,10 @@ class Encoder(EncoderModel):
         With `at` [B, K] the last block works at these positions alone; the vectors there are what the whole would give.
         """
         padding = pack_by_length(tokens, lengths)
-        x = self._enter(tokens, segments, positions, padding)
+        return self._run_blocks(self._enter(tokens, segments, positions, padding), padding, at)
+
+    def _run_blocks(self, x: Tensor, padding: Padding, at: Tensor | None) -> Output:
+        """What leaves the last block, from what enters the first: all of it, or at the places `at` [B, K]."""
         *blocks, last = self._stack()
         for block in blocks:
             record_layer(x, unpack=padding.unpack)
@@ -244,7 +247,7 @@ class Encoder(EncoderModel):
 
 
 class Bert(Encoder):
-    """The encoder with a pooler, tanh(W h_[CLS] + b), from which a further head tells whether B follows A."""
+    """The encoder with a pooler, tanh(W h_[CLS] + b), from which another head predicts whether B follows A."""
 
     Config: ClassVar[type[ModelConfig]] = BertConfig
 

@@ -1,4 +1,4 @@
-"""ELECTRA: a small generator fills blanks, and the model itself tells at every position whether the token was replaced.
+"""ELECTRA: a small generator fills masks, and the model predicts for every token whether it was replaced.
 
 Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators".
 """
@@ -53,11 +53,11 @@ class ElectraConfig(EncoderConfig):
         return parts
 
     def part(self, fraction: float, *, head: bool) -> FactorisedConfig:
-        """The settings of one part, `fraction` of the size, with or without a head that fills blanks."""
+        """The settings of one part, `fraction` of the size, with or without a head that fills masks."""
         width, heads = _shared(fraction, self.width, self.heads)
         fields = {name: getattr(self, name) for name in EncoderConfig.model_fields}
         fields |= {"width": width, "heads": heads, "inner": round(fraction * self.inner_width), "head": head}
-        fields["initial"] = "published"  # both parts are made anew together
+        fields["initial"] = "published"  # both parts are initialised again together
         return FactorisedConfig(**fields, embedding_width=self.embedding_width or self.width)
 
 
@@ -198,7 +198,7 @@ class Electra(EncoderModel):
         return self.main.reading_flops(inputs, positions=positions)
 
     def head_flops(self) -> float:
-        """Of the generator's, at a blank."""
+        """FLOPs of the generator's head at a mask."""
         return 0.0 if self.generator is None else self.generator.head_flops()
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:

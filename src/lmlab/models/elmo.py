@@ -86,9 +86,9 @@ class Elmo(Model):
         state: State = None,
         lengths: Tensor | None = None,
     ) -> Output:
-        """tokens [B, T], of which row i has lengths[i] -> the top vectors [B, T, 2D] of both directions side by side.
+        """tokens [B, T], where row i has lengths[i] -> the top vectors [B, T, 2D] of both directions, concatenated.
 
-        The state is that after T tokens from either side, so rows of which it is carried on have equal lengths.
+        The state is that after T tokens from either side, so rows whose state is carried have equal lengths.
         """
         padded = has_padding(lengths, *tokens.shape)
         forward, backward = state or (None, None)

@@ -44,7 +44,7 @@ class Model(nn.Module, CountsFlops):
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
 
     memory: int = 0
-    """The most earlier tokens that it remembers beside those that it reads; 0 where it has no such end."""
+    """The maximum number of earlier tokens in its memory; 0 if it has no such limit."""
     config: Any
 
     @property
@@ -93,7 +93,7 @@ class Model(nn.Module, CountsFlops):
     def changeable(cls, begun: Mapping[str, Any]) -> tuple[str, ...]:
         """Settings that a run may change although they shape the weights of the run, with settings `begun`, it is from.
 
-        What becomes of these weights then is said by `adapt`.
+        `adapt` defines what happens to these weights.
         """
         return ()
 
@@ -189,7 +189,7 @@ class EncoderModel(Model):
         at: Tensor | None = None,
         state: State = None,
     ) -> Output:
-        """tokens [B, T] -> hidden [B, T, D]; `segments` [B, T] tells sentence A from B, row i has `lengths[i]` tokens.
+        """tokens [B, T] -> hidden [B, T, D]; `segments` [B, T] marks sentences A and B, row i has `lengths[i]` tokens.
 
         What follows a row's length is padding: it is not attended to, and its hidden vectors are zero. With `at`
         [B, K], positions of each row, only the vectors there, [B, K, D], for which the last layer need do little.

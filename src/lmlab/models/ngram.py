@@ -81,7 +81,7 @@ class NGram:
     ) -> NGram:
         """Count a stream and smooth; `valid`, else the stream's tail, tunes the weights of Jelinek–Mercer.
 
-        What `progress` raises comes out of here: so it can be interrupted between two orders.
+        Exceptions of `progress` are passed on, so counting can be interrupted between two orders.
         """
         V, b = config.vocabulary, config.boundary
         weights = np.empty(0)
@@ -212,7 +212,7 @@ class NGram:
 
     @classmethod
     def from_tensors(cls, config: Config, tensors: Mapping[str, Tensor]) -> NGram:
-        """The model of which `tensors()` gave these; a ValueError where they do not belong to the configuration."""
+        """The model with these `tensors()`; a ValueError if they do not fit the configuration."""
         levels, contexts = [], 1
         for n in range(1, config.order + 1):
             names = [f"{n}.{field}" for field in Level._fields]

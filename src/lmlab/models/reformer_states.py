@@ -1,4 +1,4 @@
-"""What a Reformer remembers of the texts that it has read: buckets beside keys and values, or the texts themselves."""
+"""The state of a Reformer: buckets, keys and values of the tokens that it has read, or the texts themselves."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ class TextState(NamedTuple):
 
 
 def with_room(positions: Tensor, room: int) -> Tensor:
-    """Places [B, H, R, …] of so many tokens; new ones are 0."""
+    """Pad positions [B, H, R, …] with zeros to `room` tokens."""
     return F.pad(positions, (0, max(0, room - positions.shape[3])))[..., :room]

@@ -1,4 +1,4 @@
-"""RoBERTa: BERT trained better: no sentence pairs, new blanks in each epoch, full rows, larger batches, byte-level BPE.
+"""RoBERTa: BERT with other training: no sentence pairs, new masks each epoch, full rows, large batches, byte-level BPE.
 
 Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach".
 """

@@ -207,7 +207,7 @@ class Seq2Seq(EncoderDecoder):
         target_lengths: Tensor | None = None,
         state: State = None,
     ) -> Output:
-        """All target tokens at once, unless what the decoder reads depends on what it has just said.
+        """Compute all target tokens at once, unless the decoder's inputs depend on its own predictions.
 
         How many tokens each target has makes no difference here: what comes after them is read last.
         """

@@ -73,13 +73,13 @@ class JoinableState(Protocol):
 
 @runtime_checkable
 class BatchInvariantState(JoinableState, Protocol):
-    """One whose rows can be kept apart to the bit."""
+    """A state that can be made batch-invariant."""
 
     def make_batch_invariant(self) -> Any: ...
 
 
 def join_states(states: Sequence[State]) -> State:
-    """One state with the rows of several states of one model; each row goes on as it would alone."""
+    """One state with the rows of several states of one model; each row continues as it would alone."""
     first, *others = states
     if not others:
         return first
@@ -98,11 +98,11 @@ def join_states(states: Sequence[State]) -> State:
 
 
 def make_batch_invariant(state: State) -> State:
-    """The state in a form in which a row goes on to the very same bits, whatever rows are beside it.
+    """Return the state in a form in which the results of a row are the same bits, whatever the other rows are.
 
     It costs some work. Rows must be two or more, since one row alone is computed by
     other kernels, and what the model multiplies with must be prepared (`layers/kernels/linear.py`). A state that can be
-    joined but not kept apart stays as it is: its rows go on as they would alone, but for rounding.
+    joined but not made batch-invariant is unchanged: its rows continue as they would alone, except for rounding.
     """
     if isinstance(state, BatchInvariantState):
         return state.make_batch_invariant()

@@ -2,11 +2,11 @@
 
     x_k = [E w_k; characters(w_k)]             the word, and a CNN or LSTM over its spelling
     h_{k,1} = [→h_{k,1}; ←h_{k,1}]              a bidirectional LSTM
-    h_{k,2} = biLSTM([h_{k,1}; h^LM_k])         TagLM (Peters et al. 2017): beside the states of a frozen language model
+    h_{k,2} = biLSTM([h_{k,1}; h^LM_k])         TagLM (Peters et al. 2017): with the states of a frozen language model
 
 It is no language model: body and head are learnt from labelled sentences (`lmlab finetune tagger`), with a conditional
-random field over the tags (layers/crf.py). States of language models may stand between the first two layers, as in
-TagLM, at the bottom beside x_k, or at bottom and top, as ELMo's authors found best for some tasks (Peters et al. 2018).
+random field over the tags (layers/crf.py). States of language models may be added between the first two layers, as in
+TagLM, at the bottom to x_k, or at bottom and top, as ELMo's authors found best for some tasks (Peters et al. 2018).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TaggerConfig(TokenModelConfig):
     symbols: int = Field(default=259, ge=2, description="symbols of spellings; set by lmlab")
     states: int = Field(default=0, ge=0, description="width of the language models' states; set by lmlab")
     state_layers: int = Field(
-        default=1, ge=1, description="layers of these states, of which the tagger learns a mix; set by lmlab"
+        default=1, ge=1, description="number of layers of these states, which the tagger mixes; set by lmlab"
     )
     place: Literal["between", "bottom", "both"] = Field(
         default="between",

@@ -235,7 +235,7 @@ class Transformer(EncoderDecoder):
         state: State = None,
         **source: Any,
     ) -> Output:
-        """As in `EncoderDecoder`; where `target_lengths` tell how many tokens each target has, padding is spared."""
+        """As in `EncoderDecoder`; with `target_lengths` [B], the padding of targets is not computed."""
         start = 0 if state is None else state.decoder.length
         padding = pack_tokens(tokens, target_lengths) if state is None else NoPadding()
         positions = padding.position_vectors(self.decoder.positions(start, tokens.shape[1]))

@@ -1,7 +1,7 @@
 """word2vec (Mikolov et al. 2013): one vector for each word, such that words predict the words around them.
 
     skip-gram   P(o is around c) = σ(v_c · u_o)
-    cbow        P(c stands here) = σ(h · u_c),  h = the mean of v_o over the words o around it
+    cbow        P(c is here) = σ(h · u_c),  h = the mean of v_o over the words o around it
 
 v are the vectors that are kept, u those of words as neighbours. Each word has one vector, whatever its context:
 that is what the language models that came after it changed. It learns by `objectives/negative_sampling.py`.
@@ -79,7 +79,7 @@ class Word2Vec(EncoderModel):
         return 0.0
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
-        """Its products with all words of the row, of which the neighbours are taken, and with drawn words."""
+        """The products with all words of the row, for the neighbours, and with the negative samples."""
         return 2.0 * self.config.width * (window + DRAWN)
 
 

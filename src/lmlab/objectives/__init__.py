@@ -1,4 +1,4 @@
-"""Pre-training variants: an objective makes blanks, the model fills them. The table imports no objective."""
+"""Pre-training variants: each objective makes batches and computes the loss. The table imports no objective."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ OBJECTIVES: dict[str, str] = {
     "captioning": "lmlab.objectives.captioning:Captioning",
     "denoising": "lmlab.objectives.denoising:Denoising",
     "contrastive": "lmlab.objectives.contrastive:Contrastive",
+    "masked_captions": "lmlab.objectives.masked_captions:MaskedCaptions",
     "instructions": "lmlab.objectives.instructions:Instructions",
     "actions": "lmlab.objectives.actions:Actions",
     "negative_sampling": "lmlab.objectives.negative_sampling:NegativeSampling",
@@ -38,6 +39,7 @@ TASKS: dict[str, str] = {
     "tagging": "lmlab.tasks.tagging:Tagging",
     "spans": "lmlab.tasks.spans:Spans",
     "picture_classification": "lmlab.tasks.pictures:PictureClassification",
+    "picture_texts": "lmlab.tasks.picture_texts:PictureTexts",
     "visual_questions": "lmlab.tasks.visual_questions:VisualQuestions",
 }
 """Objectives over labelled examples: any model that has vectors learns them (lmlab finetune)."""
@@ -58,7 +60,7 @@ def create_objective(
     frame: Frame | None,
     processor: Processor | None = None,
 ) -> Objective:
-    """An objective from its settings, of which `kind` is one, for texts of a tokenizer in the frame of a model.
+    """Create an objective from its settings, which include `kind`, for a tokenizer and a frame.
 
     Both are None where no tokens are read; tokens that are not text have no frame. `processor` is that of pictures or
     sounds.

@@ -29,8 +29,8 @@ class BidirectionalConfig(Config):
 class Bidirectional(PreTraining):
     """The mean of −log P(w_k | w_1 … w_{k−1}) and −log P(w_k | w_{k+1} … w_N), over all tokens.
 
-    Each direction reads its own stream, the backward one from the end of the text, so that both carry their state from
-    one batch to the next. The nats of either direction are recorded beside their mean.
+    Each direction reads its own stream, the backward one from the end of the text, so that both keep their state from
+    one batch to the next. The nats of either direction are recorded, too.
     """
 
     Config: ClassVar[type[Config]] = BidirectionalConfig

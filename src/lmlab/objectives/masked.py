@@ -40,7 +40,7 @@ LONGEST_SPAN = 10
 """The length of a span is geometric, P(n) ∝ 0.8ⁿ up to 10 words: 3.8 on average (Joshi et al. 2020, section 3.1)."""
 
 
-class BlanksConfig(Config):
+class MaskedRowsConfig(Config):
     """How rows are made, and which of their tokens are chosen."""
 
     share: float = Field(0.15, gt=0, lt=1, description="masking rate: fraction of the tokens of a row to predict")
@@ -54,7 +54,7 @@ class BlanksConfig(Config):
     short_share: float = Field(0.9, gt=0, lt=1, description="fraction of the run with the short sequence length")
 
 
-class MaskedConfig(BlanksConfig):
+class MaskedConfig(MaskedRowsConfig):
     """What is hidden, and what else is asked."""
 
     mask_share: float = Field(0.8, ge=0, le=1, description="fraction of the chosen tokens replaced by [MASK]")
@@ -75,16 +75,16 @@ class MaskedConfig(BlanksConfig):
         return random_share
 
 
-class Blanks(PreTraining):
+class MaskedRows(PreTraining):
     """What objectives over rows with blanks have in common: the rows, and which of their tokens are chosen."""
 
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
     specials: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
     likelihood: ClassVar[bool] = False
     extra_positions: int = 0  # positions of a row, beside the chosen ones, whose vectors the loss needs
-    config: BlanksConfig
+    config: MaskedRowsConfig
 
-    def __init__(self, config: BlanksConfig, tokenizer: Tokenizer, frame: Frame) -> None:
+    def __init__(self, config: MaskedRowsConfig, tokenizer: Tokenizer, frame: Frame) -> None:
         self.config, self.frame = config, frame
         self.pieces = describe_pieces(tokenizer)
         self.pad, self.mask = tokenizer.special("pad"), tokenizer.special("mask")
@@ -125,7 +125,7 @@ class Blanks(PreTraining):
         return body + filler.head_flops() * batch.counts["masked"]
 
 
-class Masked(Blanks):
+class Masked(MaskedRows):
     """Cross-entropy of the chosen tokens given the corrupted row, and with pairs that of the pair's label."""
 
     Config: ClassVar[type[Config]] = MaskedConfig

@@ -1,4 +1,4 @@
-"""Skip-gram and CBOW with negative sampling (Mikolov et al. 2013b): which words stand around a word, and which do not.
+"""Skip-gram and CBOW with negative sampling (Mikolov et al. 2013b): which words are around a word, and which are not.
 
     skip-gram   L = −Σ_(c,o) [ log σ(v_c · u_o) + Σ_k log σ(−v_c · u_k) ]
     cbow        L = −Σ_c     [ log σ(h_c · u_c) + Σ_k log σ(−h_c · u_k) ],   h_c = mean of v_o around c
@@ -160,7 +160,7 @@ class NegativeSampling(PreTraining):
 
 
 def _near(reach: Tensor, lengths: Tensor) -> Tensor:
-    """Which words [B, T, T] are neighbours of which: no further than the centre looks, itself left out."""
+    """Which words [B, T, T] are neighbours of which: within the window of the centre word, without the word itself."""
     positions = torch.arange(reach.shape[1], device=reach.device)
     distance = (positions - positions[:, None]).abs()
     return (distance > 0) & (distance <= reach[..., None]) & (positions < lengths[:, None, None])

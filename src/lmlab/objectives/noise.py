@@ -45,7 +45,7 @@ def permute_sentences(rows: Ragged, begins: NDArray[np.bool_], generator: np.ran
 
 
 def rotate(rows: Ragged, share: float, generator: np.random.Generator) -> Ragged:
-    """A share of the rows begins at a token that is chosen at random, and ends with what stood before it."""
+    """A share of the rows is rotated to begin at a token that is chosen at random."""
     chosen = generator.random(len(rows.lengths)) < share
     offset = chosen * (generator.random(len(rows.lengths)) * rows.lengths).astype(np.int64)
     length, row = rows.lengths, rows.row
@@ -53,7 +53,7 @@ def rotate(rows: Ragged, share: float, generator: np.random.Generator) -> Ragged
 
 
 def delete(rows: Ragged, share: float, generator: np.random.Generator) -> Ragged:
-    """Without a share of the tokens; where they stood must be found out."""
+    """Delete a fraction of the tokens; the model must find their positions."""
     kept = generator.random(len(rows.tokens)) >= share
     lengths = np.bincount(rows.row[kept], minlength=len(rows.lengths))
     return Ragged(rows.tokens[kept], lengths)
@@ -70,7 +70,7 @@ def infill(rows: Ragged, share: float, generator: np.random.Generator, *, token:
 
     The lengths of the spans come from Poisson(3), the last one cut so that the share is met (rounded up or down by
     chance). A span of no tokens inserts a mask. How many tokens are missing must be found out. All ways to lay the
-    spans of a row, without overlap, are equally likely: a row of n tokens of which k spans take m is a sequence of
+    spans of a row, without overlap, are equally likely: a row of n tokens with k spans of m tokens is a sequence of
     n − m + k slots, and k of these are chosen.
     """
     hidden = np.floor(rows.lengths * share + generator.random(len(rows.lengths))).astype(np.int64)

@@ -29,7 +29,7 @@ class Batch(NamedTuple):
     """What the model reads, and what it should say."""
 
     inputs: dict[str, Tensor]  # the arguments of the model's forward
-    labels: dict[str, Tensor]  # targets, and where they stand
+    labels: dict[str, Tensor]  # targets, and their positions
     counts: Mapping[str, int] = {}  # predictions by term of the loss: known before the forward pass
     units: Mapping[str, int] = {}  # what budgets count: tokens read, padding left out
 

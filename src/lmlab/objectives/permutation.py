@@ -28,7 +28,7 @@ from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsInOrder, State, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
-from lmlab.objectives.masked import Blanks, at_masks, count_chosen, is_right, number_units
+from lmlab.objectives.masked import MaskedRows, at_masks, count_chosen, is_right, number_units
 from lmlab.objectives.objective import IGNORE, Batch, Loss
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
@@ -60,7 +60,7 @@ class PermutationConfig(Config):
         return 1 / self.predicted
 
 
-class Permutation(Blanks):
+class Permutation(MaskedRows):
     """Cross-entropy of the last 1/K tokens of a random order, each given all before it in that order."""
 
     Config: ClassVar[type[Config]] = PermutationConfig
@@ -92,7 +92,7 @@ class Permutation(Blanks):
         return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=False)
 
     def batch(self, raw: Rows | Tensor | tuple[Tensor, Tensor], generator: np.random.Generator) -> Batch:
-        """Tokens as they stand, the positions [B, K] that are predicted, and the order [B, T], 0 at what is given.
+        """The tokens, the positions [B, K] that are predicted, and the order [B, T], 0 at what is given.
 
         Of two directions, which rows are read `backwards` [B], too.
         """
@@ -162,7 +162,7 @@ def draw_spans(
 ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Whether each token [B, T] is in a span, and a random number of its own for each span.
 
-    A row is cut into stretches of K·n words, with n drawn anew for each, and n words somewhere in it are a span.
+    A row is cut into stretches of K·n words, with a new random n for each, and n words somewhere in it are a span.
     """
     words = number_units(tokens, np.empty(0), pieces, "word")
     rows, window = tokens.shape

@@ -21,14 +21,14 @@ from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import Detects, FillsMasks, State, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
-from lmlab.objectives.masked import Blanks, BlanksConfig, at_masks, is_right, make_batch
+from lmlab.objectives.masked import MaskedRows, MaskedRowsConfig, at_masks, is_right, make_batch
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 
 
-class ReplacedConfig(BlanksConfig):
-    """What the generator fills, and how much the discriminator's loss weighs."""
+class ReplacedConfig(MaskedRowsConfig):
+    """Settings of the masks, and the weight of the discriminator's loss."""
 
     weight: float = Field(50.0, ge=0, description="weight of the discriminator's loss relative to the generator's")
     mask_share: float = Field(
@@ -36,13 +36,13 @@ class ReplacedConfig(BlanksConfig):
     )
 
 
-class Replaced(Blanks):
+class Replaced(MaskedRows):
     """L = L_MLM(x, θ_G) + λ L_Disc(x, θ_D), λ = 50.
 
     The generator sees [MASK] at most of the chosen tokens; the authors' code leaves 15% as they are, without which a
-    small generator hardly begins to learn. What it draws there from its own distribution stands in the text that the
-    discriminator reads, which tells for every token whether it was replaced. A token that happens to be drawn right
-    counts as original. No gradient passes through the drawing. The main term is the generator's nats per blank.
+    small generator hardly begins to learn. Samples from its distribution replace the masks in the text that the
+    discriminator reads, which predicts for every token whether it was replaced. A sample that equals the original
+    counts as original. No gradient passes through the sampling. The main term is the generator's nats per mask.
     """
 
     Config: ClassVar[type[Config]] = ReplacedConfig
@@ -94,7 +94,7 @@ class Replaced(Blanks):
         return Loss(sums, watched=watched)
 
     def _fill(self, scores: Tensor, targets: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The rows [B, T] with drawn tokens at the blanks, and which of their tokens are not the original ones."""
+        """The rows [B, T] with sampled tokens at the masks, and which of their tokens are not the original ones."""
         kept = batch.labels.get("kept", slice(None))
         drawn = sample_tokens(scores, batch.labels["sample"].flatten()[kept])
         shape = batch.inputs["tokens"].shape

@@ -108,7 +108,7 @@ class Seq2Seq(TargetLoss):
 def pair_batch(
     source: np.ndarray, lengths: np.ndarray, target: np.ndarray, target_lengths: np.ndarray, *, tokens: int
 ) -> Batch:
-    """A batch of padded sources [B, S] and of padded targets [B, T + 1], of which all but the first are predicted."""
+    """A batch of padded sources [B, S] and of padded targets [B, T + 1]; all tokens but the first are predicted."""
     predicted = np.arange(target.shape[1] - 1) < target_lengths[:, None]
     count = int(np.count_nonzero(predicted))
     return Batch(

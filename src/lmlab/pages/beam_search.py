@@ -14,7 +14,7 @@ ROW, GAP, HIGH = 40, 46, 28
 """Pixels from one candidate to the one below it, between two steps, and of a candidate."""
 LEFT, TOP, FOOT = 20, 44, 18
 LETTER, NUMBER = 8.0, 54
-"""Pixels of a letter, and of the number beside the token."""
+"""Pixels of a letter, and of the number next to the token."""
 LONGEST = 16
 """Letters of a token that are shown; the whole of it is in its tooltip."""
 MOST = 24

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 LOSSY = "lossy: the tokenizer does not keep all of the text, so this figure is too good"
-"""The note beside a score if the tokenizer loses part of the text."""
+"""The note next to a score if the tokenizer loses part of the text."""
 
 
 class Described(Protocol):

@@ -26,7 +26,7 @@ BACKWARD_COMMANDS = ("lmlab score {run} FILE", "lmlab embed {run} FILE -o out.np
 def next_commands(kind: str, corpus: Corpus, objective: Mapping[str, Any]) -> tuple[str, ...]:
     """Commands to try with a model that was trained by an objective, in the language of its text.
 
-    {run} stands for its folder.
+    {run} is its folder.
     """
     if objective["kind"] in TASKS:
         commands: tuple[str, ...] = load_objective(objective["kind"]).example_commands(pair=bool(objective.get("pair")))

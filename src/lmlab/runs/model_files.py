@@ -151,7 +151,7 @@ def read_heads(run: str | Path, *, name: str | None = None) -> dict[str, Tensor]
 def read_mix(run: Path, *, name: str | None = None) -> tuple[str, dict[str, Tensor]]:
     """The task of a run, and the `scores` and `gamma` of the mix of layers that it has learnt, in heads or body.
 
-    Refusals call the run by `name`, or by its path; of a damaged file they tell the path.
+    Errors call the run by `name`, or by its path; for a damaged file they show the path.
     """
     name = name or str(run)
     if not (run / TASK).is_file():

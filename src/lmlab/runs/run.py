@@ -65,7 +65,7 @@ class Outcome(NamedTuple):
     lossy: bool = False  # whether its tokenizer loses text
     judged_on: str = "validation text"
     trained: bool = True  # False if nothing was left to do
-    score: str = "no validation data"  # on what it was judged on, in words
+    score: str = "no validation data"  # the validation score, in words
 
     def __repr__(self) -> str:
         score = f", {self.quality}" if self.progress.best is not None else ""

@@ -46,7 +46,7 @@ class Rules:
     """What the guard lets pass."""
 
     hosts: frozenset[str] = frozenset()
-    """Names under which the server may be requested, beside those of `LOOPBACK`, without the port."""
+    """Host names of the server besides those of `LOOPBACK`, without the port."""
     token: str | None = field(default=None, repr=False)
     """What every request but those for `OPEN` must bring; None where nothing is needed."""
     pages: frozenset[str] = frozenset(("/",))

@@ -164,7 +164,7 @@ def plan(body: Completion, served: Served) -> Plan:
 
 
 def _writer(body: Completion, served: Served) -> Writer:
-    """The role that continues texts, with the boundary or without it if the request says so."""
+    """The role that continues texts, with the boundary or without it, as requested."""
     writer = served.writer()
     if body.boundary is None:
         return writer

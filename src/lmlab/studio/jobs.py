@@ -45,7 +45,7 @@ PATIENCE = 20.0
 """Seconds that a stopped job has to save when the studio ends."""
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 RECORDS = ".studio"
-"""The folder beside the runs with the record and the output of each job."""
+"""The folder next to the runs with the record and the output of each job."""
 RESERVED = {
     name.casefold()
     for name in (*OWN, *INSIDE, *BOARD, TRIALS, STUDY, SWEEP, CONDITIONS, "scores", "plots", SETS, LECTURE)
@@ -114,7 +114,7 @@ class Job:
     request: JobRequest
     command: list[str]
     output: Path
-    """The file with its output; the record of the process is beside it."""
+    """The file with its output; the record of the process is in the same folder."""
     process: Process | None
     child: subprocess.Popen[bytes] | None = None
     """None for a job of an earlier studio."""

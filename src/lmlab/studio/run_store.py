@@ -38,7 +38,7 @@ UNKNOWN = ("kind", "year", "paper", "summary", "task", "how", "window", "heads",
 MOST_OPEN = 12
 """Models that are kept in memory; the least recently used one goes first."""
 ODD = (TypeError, AttributeError, LookupError, RuntimeError, ArithmeticError)
-"""Errors, beside ValueError, that unexpected values in the files of a run lead to."""
+"""Errors, besides ValueError, that unexpected values in the files of a run lead to."""
 LOOK_EVERY = 0.1
 """Seconds between two checks for cancellation while another view uses the same model."""
 SCAN_EVERY = 0.9
@@ -235,6 +235,7 @@ def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
         "paper": system.paper if system else None,
         "summary": system.summary if system else None,
         "does": list(system.does) if system and task is None else ["vectors"],
+        "pictures": isinstance(sizes.get("image"), list) and "patch" in sizes,
         "task": task,
         "how": tuned.get("method"),
         **{size: value if isinstance(value := sizes.get(size), int) else None for size in ("window", "heads")},

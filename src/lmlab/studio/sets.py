@@ -1,4 +1,4 @@
-"""Ready sets for the views: files of --data, or in the folder `sets` beside the runs.
+"""Ready sets for the views: files of --data, or in the folder `sets` next to the runs.
 
 As with runs, a name is looked up among those that were found, and is never made into a path.
 """

@@ -51,7 +51,7 @@ class Predictor:
 
     @property
     def mix(self) -> Mix | None:
-        """The mix of layers that was learnt: of those of the model, or of the states beside a tagger's words."""
+        """The mix of layers that was learnt: of the layers of the model, or of the states that a tagger reads."""
         found = dict(self.heads).get("mix", getattr(self.model, "mix", None))
         return found if isinstance(found, Mix) else None
 
@@ -104,7 +104,7 @@ class Predictor:
         return self.predict([Example(self.task.as_read(words))])[0]
 
     def answer(self, question: str, context: str) -> Prediction:
-        """The answer to a question, as it stands in a context."""
+        """The answer to a question, as a span of the context."""
         return self.predict([Example(question, context)])[0]
 
     def choose(self, question: str, choices: Sequence[str]) -> Prediction:

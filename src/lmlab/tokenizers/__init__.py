@@ -10,7 +10,7 @@
 | `unigram:N` | byte-level unigram model (Kudo 2018) | always |
 | `wordpiece:N`, `wordpiece:N,cased` | BERT's WordPiece, `##` continues a word | no |
 
-N is the size of the whole vocabulary, special tokens included. In position of a spec stands the path of a
+N is the size of the whole vocabulary, special tokens included. Instead of a spec, the path of a
 `tokenizer.json`, of GPT-2's `encoder.json` or `vocab.bpe`, of BERT's `vocab.txt`, or of a folder that holds them.
 """
 

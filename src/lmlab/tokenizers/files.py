@@ -100,7 +100,7 @@ def _settings_file(path: Path) -> Path:
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
-    """What `save` wrote beside a `tokenizer.json`; nothing where there is no such file."""
+    """The options that `save` wrote next to a `tokenizer.json`; empty if there is no such file."""
     file = _settings_file(path)
     if not file.is_file():
         return {}

@@ -1,4 +1,4 @@
-"""What stands around a text when a model reads it: the boundary, [CLS] … [SEP], a source and a target.
+"""The special tokens around a text: the boundary, [CLS] … [SEP], a source and a target.
 
 A frame is a template for each input of a model. In "cls:0 a:0 sep:0 b:1 sep:1" the letters are the parts of an item,
 the words are special tokens, and the numbers are segments. A special token belongs to the part before it, those before
@@ -105,7 +105,7 @@ class Row(NamedTuple):
     """One row of an item, as a model reads it."""
 
     item: int
-    order: str  # in which the parts of the item stand
+    order: str  # of the parts of the item
     inputs: dict[str, Framed]
 
 
@@ -121,7 +121,7 @@ class Frame:
     anchor: Literal["first", "last"] = "first"
     """Which end of a part is kept when it is cut."""
     stride: int | None = None
-    """The last part is read in windows, each of which begins so many pieces after the one before: several rows."""
+    """The last part is read in windows, which begin this many pieces apart: several rows."""
     orders: tuple[str, ...] = ()
     """The orders in which the parts of an item are read, a row for each: ("ab", "ba"); () is as they are."""
     backwards: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ class Frame:
         return next(iter(self.templates))
 
     def has(self, special: str, name: str | None = None) -> bool:
-        """Whether a special token stands in an input, by default in that by which a text enters."""
+        """Return whether a special token is in an input, by default in the main one."""
         return any(slot.name == special for slot in self._slots()[name or self.reads])
 
     def overhead(self, name: str, parts: str) -> int:
@@ -283,7 +283,7 @@ class Frame:
             return self.specials[name][special]
         except KeyError:
             raise ValueError(
-                f"the tokenizer has no token for {special}, which stands around what the model reads "
+                f"the tokenizer has no token for {special}, which is part of the model's input "
                 f"({self.templates[name]}); a model that was trained with it has one"
             ) from None
 
@@ -299,7 +299,8 @@ def make_frame(
     """Templates with the tokens of the tokenizers that they go with.
 
     `start` is the token with which targets begin, if it is not that of the tokenizer; `backwards` is whether a text, or
-    the source of one, is read from its last token to the first. What a tokenizer has no token for is told when needed.
+    the source of one, is read from its last token to the first. A missing special token is an error only when it is
+    needed.
     """
     specials: dict[str, dict[str, int]] = {}
     for name, template in templates.items():

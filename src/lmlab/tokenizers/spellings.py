@@ -1,8 +1,8 @@
-"""Words as their letters: what a model that reads letters is told of each token.
+"""Words as their letters: the input of models that read letters.
 
 A spelling is a row of L numbers: the bytes of the word in UTF-8 between a mark of its beginning and one of its end, and
 padding. So no word is unknown to the reader, and none needs a row of its own in a table (Kim et al. 2016). The numbers
-are those of ELMo (Peters et al. 2018), of which a text begins and ends with a word of a single mark.
+are those of ELMo (Peters et al. 2018), where a text begins and ends with a word of a single mark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Letters = NDArray[np.int16]
 
 
 def spell(words: Iterable[bytes | int], *, letters: int = MOST_LETTERS) -> Letters:
-    """The spellings [N, letters] of words, each given as its bytes, or as a mark that stands for a whole word."""
+    """The spellings [N, letters] of words, each given as its bytes, or as a mark that replaces a whole word."""
     given = [[word] if isinstance(word, int) else word[: letters - 2] for word in words]
     rows = np.full((len(given), letters), PADDING, np.int16)
     rows[:, 0] = BEGIN_WORD
@@ -44,7 +44,7 @@ class NewWords:
     """Words that no file has, numbered as they are met: a word has the same number as long as it is remembered.
 
     So texts of users are ids like all others, on their way to a model that asks for the letters. What is kept on disk
-    holds no such number. Only so many words are remembered as there is `room` for: of those met longest ago the numbers
+    holds no such number. At most `room` words are kept: of the oldest the numbers
     are given to no other word, and are an error from then on.
     """
 
@@ -108,7 +108,7 @@ class Spellings:
 
 
 def _texts(tokenizer: Tokenizer) -> list[bytes | int]:
-    """The bytes of each token; of those that stand for no text their names, or a mark at the ends of a text."""
+    """The bytes of each token; for special tokens their names, or a mark at the ends of a text."""
     from lmlab.tokenizers.pieces import spell_pieces
 
     marks: dict[int, int] = {tokenizer.start: BEGIN_TEXT, tokenizer.boundary: END_TEXT}

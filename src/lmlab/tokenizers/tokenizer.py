@@ -59,7 +59,7 @@ class TokenizerWarning(UserWarning):
 class Tokenizer:
     """Text to token ids and back; everything it knows is derived from one Hugging Face tokenizer.
 
-    `boundary` stands between documents: the token of that name, or the first of BOUNDARIES in the vocabulary, or a new
+    `boundary` separates documents: the token of that name, or the first of BOUNDARIES in the vocabulary, or a new
     one. Special tokens that are written in a text are split like other text (`split_special_tokens`), so a document
     with the characters `<|endoftext|>` is encoded as those characters; the tokenizer of an imported model reads them as
     the special token, as `transformers` does. In `words`, `<eos>` and `<unk>` standing alone are what the published
@@ -294,7 +294,7 @@ class Tokenizer:
         return bytes(map(BYTE_OF.__getitem__, piece)) if set(piece) <= BYTE_OF.keys() else piece.encode()
 
     def save(self, path: str | Path) -> None:
-        """Write `tokenizer.json`, to a file or into a folder, and beside it what that file cannot say."""
+        """Write `tokenizer.json`, to a file or into a folder, and the options that this file cannot store."""
         from lmlab.tokenizers.files import save
 
         save(self, path)

@@ -37,12 +37,12 @@ SMALLEST = {"bpe": 257, "unigram": 257, "wordpiece": 64, "words": 3, "spelled": 
 LONGEST_WORD = 256
 """A longer run without white space is no word: `words` takes it as unknown, the otherslearn from its parts."""
 MOST_COUNTED = 2_000_000
-"""Past so many different words those seen once are dropped from the count (and counted anew), to bound memory."""
+"""Above this number of different words, those seen once are dropped and counted again, to limit memory."""
 MOST_DIFFERENT = {"bpe": 6_000_000, "wordpiece": 6_000_000, "unigram": 2_000_000}
-"""Subwords are learned from texts whose different words have about so many characters together, which takes 600 MB.
+"""Subwords are learned from texts whose different words have about this many characters in total, which takes 600 MB.
 Languages with spaces hardly reach it; where words hardly repeat (no spaces at all, say) it is that much text."""
 FEW_NEW, UNSEARCHED = 1 / 8, 7
-"""After a text of whose characters fewer than this share are in new words, so many texts are not searched for such."""
+"""If fewer than this fraction of a text's characters are in new words, this many texts are skipped."""
 
 
 class Spec(NamedTuple):
@@ -175,7 +175,7 @@ def _count_words(spec: Spec, texts: Iterable[str]) -> tuple[list[str], list[str]
 
 
 def different_words(texts: Iterable[str]) -> list[str]:
-    """The words of texts in the order in which they are met; past `MOST_COUNTED`, which is told, they stay unknown."""
+    """The words of texts in order of appearance; above `MOST_COUNTED`, with a warning, they stay unknown."""
     seen: dict[str, None] = {}
     for text in texts:
         seen.update(dict.fromkeys(word for word in text.split() if len(word) <= LONGEST_WORD))

@@ -34,7 +34,7 @@ class WordVectors:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """The row of each word; of a word that stands there twice, the first."""
+        """The row of each word; the first, if a word occurs twice."""
         return {word: number for number, word in reversed(list(enumerate(self.words)))}
 
     @cached_property

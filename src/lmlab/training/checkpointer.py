@@ -56,7 +56,7 @@ class Checkpointer:
     def load(self, train_step: Step) -> tuple[TrainingProgress, State] | None:
         """Restore the last checkpoint: weights, optimizer, random numbers and metrics; None if there is none.
 
-        Returns how far training was, and the state that the model carries to the next batch.
+        Returns how far training was, and the state that the model keeps for the next batch.
         """
         found = read_folder(self.path / "last", lambda folder: self._read(folder, train_step))
         reached, size = (found[0].step, found[0].metrics_bytes) if found else (0, 0)

@@ -34,7 +34,7 @@ class Learner(nn.Module):
 
     @property
     def stateful(self) -> bool:
-        """Whether the model carries a state from one batch to the next."""
+        """Whether the model keeps a state from one batch to the next."""
         return self.model.stateful
 
     def forward(self, batch: Batch, state: State = None) -> Loss:
@@ -43,7 +43,7 @@ class Learner(nn.Module):
         return loss._replace(state=detach_state(loss.state))
 
     def start_state(self, batch_size: int) -> State:
-        """The state before anything is read; None if the model carries none."""
+        """The initial state; None if the model keeps none."""
         return cast(PredictsNext, self.model).start(batch_size) if self.stateful else None
 
     def parameters_by_layer(self) -> list[list[nn.Parameter]]:

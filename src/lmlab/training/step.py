@@ -104,7 +104,7 @@ class Step:
             group["lr"] = rate * group["scale"]
 
     def _wrap(self) -> None:
-        """Wrap what is called anew; DDP needs it whenever layers are frozen or unfrozen."""
+        """Wrap the called module again; DDP needs this whenever layers are frozen or unfrozen."""
         self.forward = self.world.wrap(self.learner if self.compared is None else Embedder(self.learner, self.compared))
 
     def _backward(self, batch: Batch, state: State, counts: Mapping[str, int]) -> Loss:

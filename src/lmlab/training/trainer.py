@@ -179,7 +179,7 @@ class StepPlan(NamedTuple):
 def plan_steps(
     learner: Learner, loader: Loader, config: TrainConfig, *, flops_before: float = 0.0, world: World = ALONE
 ) -> StepPlan:
-    """Return the number of steps that the budget pays for, and tell the loader its number of batches.
+    """Return the number of steps that the budget pays for, and set the loader's number of batches.
 
     `flops_before` are spent before the first step: a budget in FLOPs pays for them too.
     """

@@ -1,1 +1,1 @@
-"""Transfer: a run learns a task, beside the baselines that make its score believable."""
+"""Transfer: fine-tune a run on a task, and compare it with baselines."""

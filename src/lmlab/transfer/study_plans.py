@@ -46,7 +46,7 @@ def plan_controls(trial: Trial, data: TaskData, *, seeds: int) -> list[Trial]:
 
 
 def plan_curve(trial: Trial, sizes: Sequence[int | None], *, seeds: int, most: int) -> list[Trial]:
-    """A trial for each number of examples and each seed; None is all examples, of which there are `most`."""
+    """A trial for each number of examples and each seed; None is all `most` examples."""
     limits = dict.fromkeys(None if size is None or size >= most else size for size in sizes)
     return [replace(trial, limit=size, seed=seed) for size in limits for seed in range(trial.seed, trial.seed + seeds)]
 

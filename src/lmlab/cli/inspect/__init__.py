@@ -25,6 +25,7 @@ COMMANDS: dict[str, Row] = {
         Row("bias", BEHAVIOUR, "Which of two groups is more probable, word by word."),
         Row("errors", BEHAVIOUR, "Loops, copies and inventions on unusual input."),
         Row("minimal-pairs", BEHAVIOUR, "Accuracy on pairs of a right and a wrong sentence: BLiMP …"),
+        Row("typographic", BEHAVIOUR, "Labels of pictures after a word is written on them (CLIP)."),
         Row("surprisal", BEHAVIOUR, "Surprisal of each word in bits, of one run or of two."),
     )
 }

@@ -1,4 +1,4 @@
-"""lmlab inspect cells: units over a text, and the search for those that tell a property."""
+"""lmlab inspect cells: units over a text, and the search for those that detect a property."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def check_output(output: Path | None, *, inputs: Sequence[str | Path | None], ov
 
 
 def open_run(run: Path, device: str) -> LanguageModel:
-    """The model of a run, on the device that is asked for."""
+    """The model of a run, on the given device."""
     from lmlab.language_model import load
     from lmlab.training.devices import choose_device
 

@@ -201,7 +201,7 @@ def prepare_languages(
 
     shared = tokenizer if isinstance(tokenizer, Tokenizer) else _shared_tokenizer(tokenizer, corpora, alpha, cache)
     parts = corpora(shared)
-    if new := _new_words(shared, parts):  # which each language has numbered by itself
+    if new := _new_words(shared, parts):  # which each language has numbered separately
         shared = with_words(shared, new)
         parts = corpora(shared)
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,14 +44,6 @@ class SpeechConfig(DataConfig):
     test: Paths | None = Field(None, description="tables of test clips; by default split off by `split`")
     mels: int = Field(80, ge=4, le=512, description="mel bands of the spectrograms")
     seconds: float = Field(30.0, gt=0, le=600, description="the longest recording; longer ones are left out")
-
-
-class ClipShard(NamedTuple):
-    """The sizes of a stored split."""
-
-    frames: int
-    tokens: int
-    clips: int
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ class Passages(Loader):
         size = min(tokens, longest) - around
         if size < 1:
             raise ValueError(
-                f"rows of {size + around} tokens hold no text beside {around} special token(s); raise train.window"
+                f"rows of {size + around} tokens have no room for text besides {around} special token(s); raise "
+                f"train.window"
             )
         starts = np.asarray(data.documents)
         lengths = np.diff(starts, append=len(data.tokens)) - 1

@@ -21,7 +21,7 @@ Kind = Literal["next-sentence", "sentence-order"]
 ATTEMPTS = 16
 """Draws of another document before a shorter one than wanted is taken."""
 PART = 16
-"""Rows in each of the parts that stand in for documents where the text is one document."""
+"""Rows in each of the parts that are used as documents if the text is one document."""
 
 
 class _Plan(NamedTuple):
@@ -216,7 +216,7 @@ class SentencePairs(RowLoader):
 
 
 def _usable(sentences: Sentences) -> Sentences:
-    """The sentences of documents of two tokens and more, of which a pair can be made; documents are numbered anew."""
+    """The sentences of documents with two or more tokens, which can form a pair; documents are renumbered."""
     first = np.flatnonzero(np.diff(sentences.document, prepend=-1))
     counts = np.diff(np.append(first, len(sentences.starts)))
     lengths = sentences.ends[first + counts - 1] - sentences.starts[first]

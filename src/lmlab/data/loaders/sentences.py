@@ -54,7 +54,7 @@ def find_sentences(tokens: NDArray[np.integer], documents: Places, pieces: Piece
 
 
 def _begins_sentence(tokens: NDArray[np.integer], pieces: Pieces) -> Flags:
-    """Which tokens begin a sentence, by what stands before them; the beginning of a document is not looked at."""
+    """Return which tokens begin a sentence, from the tokens before them; the first token of a document is ignored."""
     closer = pieces.closer[tokens]
     begins = np.zeros(len(tokens), dtype=bool)
     words = np.flatnonzero(pieces.begins_word(tokens))

@@ -162,7 +162,7 @@ def vary(loader: Loader) -> Loader:
     if not isinstance(loader, Streams):
         raise ValueError(
             "train.order = 'varied' cuts contiguous text into segments of varied length, which is for models that "
-            "predict the next token and carry their state; take 'auto'"
+            "predict the next token and keep their state; use 'auto'"
         )
     return VariedStreams(loader.tokens, batch=loader.batch_size, window=loader.window, seed=loader.seed)
 

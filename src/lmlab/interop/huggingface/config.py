@@ -49,7 +49,7 @@ def flatten(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nest(family: Family, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of which `flatten` gives this one."""
+    """The nested configuration that `flatten` turns into this one."""
     nested: dict[str, Any] = {name: {} for name in family.nested}
     for name, value in config.items():
         table, _, own = name.partition(".")

@@ -66,7 +66,7 @@ class Learnt(NamedTuple):
 
 
 def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, overwrite: bool = False) -> None:
-    """Make a run directory of a folder of theirs; `tokenizer` stands in for the folder's own."""
+    """Make a run directory of a folder of theirs; `tokenizer` replaces that of the folder."""
     with staged(run, overwrite=overwrite) as new:
         checkpoint = read_checkpoint(folder)
         family = family_of_kind(checkpoint.kind, checkpoint.config.model_dump())
@@ -111,7 +111,7 @@ def _import_tokens(
 
 
 def _frame_of(folder: Path, ours: Mapping[str, Any], tokenizer: Tokenizer, checkpoint: Checkpoint) -> Frame | None:
-    """What stands around the texts of an imported model; None where the model's class says it."""
+    """The frame of an imported model; None if its class defines it."""
     if not ours:
         family, settings = family_of_kind(checkpoint.kind, checkpoint.config.model_dump()), read_token_settings(folder)
         if family.files is not None:
@@ -252,7 +252,7 @@ def _parts(family: Family, architecture: Architecture | Head | None, tensors: Ma
 
 
 def _ours(folder: Path) -> dict[str, Any]:
-    """What we wrote beside a folder of theirs, if it is one of ours."""
+    """The settings that lmlab added to an exported folder, if there are any."""
     if not (folder / OURS).is_file():
         return {}
     ours = read_json(folder / OURS)

@@ -51,7 +51,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Only:
-    """An option of which lmlab supports only some values; others raise an error. The first one is written.
+    """An option with a limited set of supported values; others raise an error. The first one is written.
 
     A function gets the whole configuration. The value of a missing option is the first, or `default` if
     `transformers` has another one.

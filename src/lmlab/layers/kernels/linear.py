@@ -60,10 +60,10 @@ class Prepared:
 
 
 def _identify(weight: Tensor) -> tuple[object, ...]:
-    """What tells a weight from another and from itself after a change.
+    """A key that identifies a weight and its version.
 
     A module that is moved or converted gets new `weight.data`, which leaves the version as it was. `Prepared` holds on
-    to the memory that it was made from, so nothing else can come to lie there.
+    to the memory that it was made from, so nothing else can be allocated there.
     """
     return weight._version, weight.data_ptr(), weight.stride(), weight.dtype, weight.device
 
@@ -79,7 +79,7 @@ def prepare(model: object) -> None:
     """Lay out the weights of a model in evaluation on a CPU for products with few vectors, such as writing needs.
 
     F.linear repacks all of a weight for each product, which for a few vectors takes longer than the product itself.
-    Here it is done once, and kept beside the weight until that changes. It takes as long as about ten products, so it
+    Here it is done once, and cached with the weight until it changes. It takes as long as about ten products, so it
     is for when many are to come.
     """
     if not isinstance(model, nn.Module) or model.training or not _has_onednn():

@@ -29,7 +29,7 @@ class _ProjectedLSTM(torch.autograd.Function):
     def forward(
         ctx: Any, gates: Tensor, h: Tensor, c: Tensor, U: Tensor, projection: Tensor, clip: float | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        a = gates.transpose(0, 1).contiguous()  # [T, B, 4H], of which each time is overwritten by its gates
+        a = gates.transpose(0, 1).contiguous()  # [T, B, 4H], each step is overwritten by its gates
         if a.data_ptr() == gates.data_ptr():
             a = a.clone()
         times, batch, cells = len(a), *c.shape

@@ -1,8 +1,8 @@
 """Attention among the tokens of a bucket by sorting: the fast twin of a mask over all pairs (`found` and `attend`).
 
-In the order of their buckets, and of time within a bucket, what a token may find stands next to it. So the sorted text
-is cut into chunks of `reach` tokens, each attends to itself and to the chunk before it, and no
-more than a few chunks' scores are held at once. Shapes: B batch, H heads, T time, R rounds, d width of a head.
+In the order of their buckets, and of time within a bucket, the tokens that a token finds are next to it. So the sorted
+text is cut into chunks of `reach` tokens, each attends to itself and to the chunk before it, and no more than a few
+chunks' scores are held at once. Shapes: B batch, H heads, T time, R rounds, d width of a head.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def attend_sorted(q: Tensor, v: Tensor, positions: Tensor, *, reach: int, bound:
 class _Round(NamedTuple):
     """One round: all texts in the order of their buckets on one line, each with a chunk of padding before it."""
 
-    spots: Tensor  # [B · T · H], where on the line each vector stands
-    rows: Tensor  # [line], which vector stands there; B · T · H where it is padding
+    spots: Tensor  # [B · T · H], position of each vector on the line
+    rows: Tensor  # [line], which vector is there; B · T · H where it is padding
     positions: list[Tensor]  # [line], of this round and of those before it
     reach: int
 
@@ -102,7 +102,7 @@ def _rounds(positions: Tensor, *, reach: int, bound: int) -> Iterator[_Round]:
 
 
 class _SortedAttention(torch.autograd.Function):
-    """With Z_i = log Σ_r Σ_j exp(s_ij) over all rounds, and p_ij = exp(s_ij − Z_i), computed anew in the backward pass:
+    """With Z_i = log Σ_r Σ_j exp(s_ij) over all rounds, and p_ij = exp(s_ij − Z_i), recomputed in the backward pass:
 
     ds_ij = p_ij (dz_i · v_j − dz_i · z_i),
     dq_i = Σ_j ds_ij k_j / √d,  dk_j = Σ_i ds_ij q_i / √d,  dv_j = Σ_i p_ij dz_i;
@@ -173,7 +173,7 @@ def _shrink(q: Tensor) -> Tensor:
 
 
 def _merge(z: Tensor, total: Tensor, rows: Tensor, means: Tensor, logs: Tensor) -> None:
-    """Put a round's means and logsumexps of some rows to those of the rounds before, which weigh by theirs."""
+    """Add a round's means and logsumexps of some rows to those of earlier rounds, weighted by their logsumexps."""
     before = total.index_select(0, rows)
     both = torch.logaddexp(before, logs)
     safe = both.masked_fill(both.isinf(), 0)

@@ -51,7 +51,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Quality against something that is spent: lines with their names at the end, single marks beside theirs."""
+    """Quality against something that is spent: lines with their names at the end, single marks next to theirs."""
 
     name: str
     """The name of its file, and of its element on a page."""
@@ -197,7 +197,7 @@ def _interval(x: float, point: Point, axes: Axes, colour: str) -> list[Markup]:
 
 
 def _name_marks(marks: Sequence[tuple[Position, Series]]) -> list[Markup]:
-    """Names beside single marks: to the right, else to the left, above or below, wherever there is room."""
+    """Names of single marks: to the right, else to the left, above or below, if there is room."""
     taken = [(x - 7, y - 7, x + 7, y + 7) for (x, y), _ in marks]
     parts = []
     for (x, y), series in sorted(marks, key=lambda mark: mark[0]):

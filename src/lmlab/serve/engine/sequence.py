@@ -51,7 +51,7 @@ class GeneratedSequence:
     opening: int | None = None
     """The token after which the first token of the prompt is scored, if nothing was put before the prompt."""
     unknown: int | None = None
-    """The token whose score stands for words that can be read but not predicted."""
+    """The token whose score is used for words that can be read but not predicted."""
     arrived: float = field(default_factory=time.monotonic)
     cancelled: bool = False
     last_token_at: float = 0.0

@@ -43,7 +43,7 @@ def embeddings(runs: Runs) -> APIRouter:
                 )
             vectors = vectors[:, : body.dimensions]
         tokens = sum(len(text.ids) for text in texts)
-        # The client asks for base64 by itself, but its strict mode, in which its tests run, takes only numbers.
+        # The client requests base64 by default, but its strict mode, in which its tests run, accepts only numbers.
         form = "float" if served.limits.lenient else body.encoding_format
         data = [
             {"object": "embedding", "index": number, "embedding": _encode(vector, form)}

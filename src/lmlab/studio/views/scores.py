@@ -99,8 +99,8 @@ def make_router(run_store: RunStore, sets: Sets) -> APIRouter:
             pairs = PairSet("", parse_pairs(request.pairs))
 
         def look(name: str, model: LanguageModel) -> dict[str, Any]:
-            judged = compare_pairs(model, pairs, region=request.region)
-            return {"judged": judged.judged, "accuracy": judged.accuracy[0], "analysis": to_json(judged)}
+            found = compare_pairs(model, pairs, region=request.region)
+            return {"scored": found.scored, "accuracy": found.accuracy[0], "analysis": to_json(found)}
 
         return respond_for_each(request.runs, run_store, look)
 

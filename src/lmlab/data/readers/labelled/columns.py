@@ -218,7 +218,7 @@ def show_row(table: Table) -> str:
 
 
 def find_choices(table: Table, free: Mapping[str, int], *, answered: bool = True) -> tuple[int, ...]:
-    """The columns of choices, by their names; `answered`: a column beside them must say which is right."""
+    """The columns of choices, by their names; `answered`: another column must say which is right."""
     for name in CHOICE_LISTS:
         if name in free and isinstance(table.rows[0][free[name]], list):
             return (free[name],)
@@ -289,7 +289,7 @@ def guess_label(columns: Mapping[int, Sequence[Any]], free: Sequence[int]) -> in
         if are_scores(columns[index])
         or (look_like_labels(columns[index]) and (are_classes(columns[index]) or not are_numbers(columns[index])))
     ]
-    if not likely:  # few rows: single words beside texts
+    if not likely:  # few rows: single words next to texts
         likely = [index for index in free if all(len(clean(cell).split()) == 1 for cell in columns[index])]
         return likely[0] if len(likely) == 1 and len(columns[likely[0]]) <= MOST_ROWS_BY_WORDS else None
     if len(likely) > 1:
