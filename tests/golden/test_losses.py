@@ -97,6 +97,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 PICTURES: dict[str, dict[str, Any]] = {
     "clip": {"model": {"kind": "clip"}, "data": "captions"},
+    "visualbert": {"model": {"kind": "visualbert"}, "data": "captions"},
+    "vilbert": {"model": {"kind": "vilbert"}, "data": "captions"},
     "decision-transformer": {"model": {"kind": "decision-transformer"}, "data": "episodes"},
     "clip accumulate": {"model": {"kind": "clip"}, "data": "captions", "train": {"accumulate": 2}},
     "policy": {"model": {"kind": "policy", "convolutions": [8, 16]}, "data": "world"},

@@ -93,7 +93,7 @@ def _detail(values: dict[str, Any]) -> str:
     elif "valid_loss" in values:
         chance = f" (chance {values['valid_chance']:.3f})" if "valid_chance" in values else ""
         parts.append(f"valid loss {values['valid_loss']:.3f}{chance}")
-    for name in ("accuracy", "pair_accuracy", "detection_accuracy", "bleu"):
+    for name in ("accuracy", "pair_accuracy", "match_accuracy", "detection_accuracy", "bleu"):
         if (value := values.get(f"valid_{name}", values.get(name))) is not None:
             parts.append(f"{name.replace('_', ' ')} " + (f"{value:.1f}" if name == "bleu" else f"{value:.1%}"))
     if "rate" in values:

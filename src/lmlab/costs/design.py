@@ -29,8 +29,8 @@ BYTES = 257
 MANY_LAYERS = 64
 """Models with more layers are extrapolated from a few layers: building a million of them would take minutes."""
 FEW_LAYERS = (3, 4)
-PICTURES = ("image", "channels")
-"""Settings that the data give; without data they are those of the papers: 224 × 224 pixels in colour."""
+PICTURES = ("image", "channels", "region_width")
+"""Settings that the data give; without data they are those of the papers: 224 × 224 pixels in colour, and 2048."""
 BARE = {"head": False, "pairs": False, "parts": "discriminator"}
 """Encoder settings for the model that remains after pre-training: without heads and without ELECTRA's generator."""
 

@@ -77,12 +77,15 @@ PUBLISHED: dict[tuple[str, str], Published] = {
         hours=84,
         by_time=True,
     ),
+    ("music-transformer", "chorales"): Published(None, "Huang et al. 2018, table 2: JSB Chorales, relative", 130),
     ("bert", "base"): Published(
         110e6, _DEVLIN, 30522, tokens=_BERT_TOKENS, hardware="tpuv2x16", hours=96, mean_window=_BERT_WINDOW
     ),
     ("bert", "large"): Published(
         340e6, _DEVLIN, 30522, tokens=_BERT_TOKENS, hardware="tpuv2x64", hours=96, mean_window=_BERT_WINDOW
     ),
+    ("visualbert", "base"): Published(None, "Li et al. 2019, section 4: BERT base; parameters are not printed", 30522),
+    ("vilbert", "base"): Published(None, "Lu et al. 2019, section 3.3; parameters are not printed", 30522),
     ("mbert", "base"): Published(179e6, "Hugging Face's list of pretrained models", 119_547, mean_window=_BERT_WINDOW),
     ("xlnet", "base"): Published(117e6, _RELEASE, 32_000, mean_window=512),
     ("xlnet", "large"): Published(

@@ -55,12 +55,15 @@ class NoPadding(Padding):
 
 
 class PaddingMask(Padding):
-    """Rows [B, T], where row i has lengths[i] tokens: padding is computed, but masked in attention."""
+    """Rows [B, T], where row i has lengths[i] tokens: padding is computed, but masked in attention.
+
+    `mask` [B, T] is True at these tokens where they are not the first ones of a row.
+    """
 
     mask: Tensor
 
-    def __init__(self, lengths: Tensor, longest: int) -> None:
-        self.mask = torch.arange(longest, device=lengths.device) < lengths[:, None]
+    def __init__(self, lengths: Tensor, longest: int, mask: Tensor | None = None) -> None:
+        self.mask = torch.arange(longest, device=lengths.device) < lengths[:, None] if mask is None else mask
 
     def unpack(self, x: Tensor) -> Tensor:
         return x.masked_fill(~self.mask[..., None], 0)
@@ -111,6 +114,12 @@ def has_padding(lengths: Tensor | None, batch: int, longest: int) -> bool:
             f"an empty text is still one token, such as [CLS]"
         )
     return least < longest
+
+
+def real_positions(tokens: Tensor, lengths: Tensor | None) -> Tensor:
+    """[B, T], False at padding."""
+    mask = token_mask(tokens, lengths)
+    return torch.ones(tokens.shape, dtype=torch.bool, device=tokens.device) if mask is None else mask
 
 
 def token_mask(tokens: Tensor, lengths: Tensor | None) -> Tensor | None:

@@ -300,6 +300,43 @@ class MatchesPictures(Protocol):
         """Floating-point operations of the vectors of a batch of pictures and texts."""
 
 
+class Both(NamedTuple):
+    """The vectors of texts with the regions of pictures."""
+
+    words: Tensor  # [B, K, D] at the positions that were asked for, or [B, T, D]
+    regions: Tensor | None  # [B, R, E]; None where they were not computed
+    joint: Tensor  # [B, J] one vector for each text with its picture
+
+
+@runtime_checkable
+class ReadsRegions(Protocol):
+    """Reads a text together with the regions of a picture, and tells whether the text describes the picture.
+
+    Inputs: `tokens` [B, T] with `lengths`, `regions` [B, R, F] with `region_lengths`, and `boxes` [B, R, 4], the left,
+    top, right and bottom edge of each region as fractions of the picture.
+    """
+
+    def read_both(self, *, at: Tensor | None = None, **inputs: Any) -> Both:
+        """The vectors of words at the positions `at` [B, K], or of all, those of regions, and one of both together."""
+
+    def match(self, joint: Tensor) -> Tensor:
+        """Joint vectors [B, J] -> scores [B, 2]: the text describes the picture (0), or not (1)."""
+
+    def match_flops(self) -> float:
+        """Floating-point operations of `match` for one row, with that of the joint vector."""
+
+
+@runtime_checkable
+class PredictsRegions(ReadsRegions, Protocol):
+    """Predicts the vectors of masked regions."""
+
+    def predict_regions(self, hidden: Tensor) -> Tensor:
+        """Vectors [N, E] that `read_both` gave for regions -> predicted vectors [N, F]."""
+
+    def region_flops(self) -> float:
+        """Floating-point operations of `predict_regions` for one region."""
+
+
 @runtime_checkable
 class ChoosesActions(Protocol):
     """Chooses actions in episodes, from states and the return that is asked for."""
@@ -355,6 +392,7 @@ KINDS: dict[str, type] = {
     "pairs": JudgesPairs,
     "neighbours": PredictsNeighbours,
     "pictures and texts": MatchesPictures,
+    "words and regions": ReadsRegions,
     "actions": ChoosesActions,
     "commands": FollowsCommands,
     "vectors": GivesVectors,

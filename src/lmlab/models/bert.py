@@ -189,7 +189,10 @@ class Encoder(EncoderModel):
         With `at` [B, K] the last block works at these positions alone; the vectors there are what the whole would give.
         """
         padding = pack_by_length(tokens, lengths)
-        x = self._enter(tokens, segments, positions, padding)
+        return self._run_blocks(self._enter(tokens, segments, positions, padding), padding, at)
+
+    def _run_blocks(self, x: Tensor, padding: Padding, at: Tensor | None) -> Output:
+        """What leaves the last block, from what enters the first: all of it, or at the places `at` [B, K]."""
         *blocks, last = self._stack()
         for block in blocks:
             record_layer(x, unpack=padding.unpack)

@@ -141,6 +141,18 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab evaluate RUN DATA",
         ),
         Description(
+            "words and regions",
+            "reads a text with the regions of a picture",
+            "a model of texts with pictures",
+            "read a text with a picture",
+            "lmlab finetune, lmlab evaluate and lmlab predict",
+            "visualbert or vilbert: lmlab train visualbert DATA -o RUN",
+            "Texts with pictures: they read a text together with the regions of a picture",
+            ("lmlab finetune {run} DATA -o NEW", 'lmlab fill {run} "a red [MASK]"'),
+            "train it on pictures with captions (lmlab train {name} DATA -o RUN), fine-tune it on true and false "
+            "sentences (lmlab finetune RUN DATA -o NEW), and compare accuracies with: lmlab evaluate NEW DATA",
+        ),
+        Description(
             "actions",
             "chooses actions that reach a given return",
             "a policy",

@@ -98,6 +98,20 @@ class PictureModelConfig(ModelConfig):
         return {**super().from_corpus(corpus), **known}
 
 
+class RegionModelConfig(TokenModelConfig):
+    """Settings of every model that reads texts with the regions of pictures."""
+
+    UNREAD: ClassVar[Mapping[str, Any]] = {**TokenModelConfig.UNREAD, "region_width": 2048}
+
+    region_width: int = Field(ge=1, description="numbers in the vector of a region; set by the data")
+
+    @classmethod
+    def from_corpus(cls, corpus: Any) -> dict[str, Any]:
+        """The width of the regions' vectors, and the sizes of the vocabularies."""
+        width = getattr(corpus.train, "region_width", None)  # examples of a task keep that of the run
+        return {**super().from_corpus(corpus), **({} if width is None else {"region_width": width})}
+
+
 def _divides_width(heads: int, info: ValidationInfo) -> int:
     head_width(info.data.get("width", heads), heads)
     return heads

@@ -26,6 +26,7 @@ OBJECTIVES: dict[str, str] = {
     "captioning": "lmlab.objectives.captioning:Captioning",
     "denoising": "lmlab.objectives.denoising:Denoising",
     "contrastive": "lmlab.objectives.contrastive:Contrastive",
+    "masked_captions": "lmlab.objectives.masked_captions:MaskedCaptions",
     "instructions": "lmlab.objectives.instructions:Instructions",
     "actions": "lmlab.objectives.actions:Actions",
     "negative_sampling": "lmlab.objectives.negative_sampling:NegativeSampling",
@@ -38,6 +39,7 @@ TASKS: dict[str, str] = {
     "tagging": "lmlab.tasks.tagging:Tagging",
     "spans": "lmlab.tasks.spans:Spans",
     "picture_classification": "lmlab.tasks.pictures:PictureClassification",
+    "picture_texts": "lmlab.tasks.picture_texts:PictureTexts",
     "visual_questions": "lmlab.tasks.visual_questions:VisualQuestions",
 }
 """Objectives over labelled examples: any model that has vectors learns them (lmlab finetune)."""

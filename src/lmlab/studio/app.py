@@ -23,7 +23,7 @@ from lmlab.studio.held_out import HeldOutReader
 from lmlab.studio.jobs import Jobs
 from lmlab.studio.run_store import RunStore
 from lmlab.studio.sets import Sets
-from lmlab.studio.views import attention, attribution, cells, generation, runs, scores, speech, vectors
+from lmlab.studio.views import attention, attribution, cells, generation, pictures, runs, scores, speech, vectors
 from lmlab.studio.workers import Workers
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def make_studio(
 ) -> APIRouter:
     """All routes of the studio, to be mounted on an application."""
     router = APIRouter(prefix=API)
-    for view in (runs, generation, attention, attribution, speech):
+    for view in (runs, generation, attention, attribution, pictures, speech):
         router.include_router(view.make_router(run_store))
     for view in (cells, vectors):
         router.include_router(view.make_router(run_store, held_out))
@@ -128,7 +128,8 @@ def make_app(
         return {"status": "ok"}
 
     app.mount("/", api)
-    rules = Rules(hosts=frozenset((host, *names)), token=token, bodies={f"{API}/speech": speech.MOST_BODY})
+    bodies = {f"{API}/speech": speech.MOST_BODY, f"{API}/pictures": pictures.MOST_BODY}
+    rules = Rules(hosts=frozenset((host, *names)), token=token, bodies=bodies)
     return Guard(app, rules)
 
 

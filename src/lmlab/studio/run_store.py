@@ -235,6 +235,7 @@ def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
         "paper": system.paper if system else None,
         "summary": system.summary if system else None,
         "does": list(system.does) if system and task is None else ["vectors"],
+        "pictures": isinstance(sizes.get("image"), list) and "patch" in sizes,
         "task": task,
         "how": tuned.get("method"),
         **{size: value if isinstance(value := sizes.get(size), int) else None for size in ("window", "heads")},

@@ -22,7 +22,7 @@ from lmlab.data.corpora.captions import CaptionsConfig
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.images import PictureSplit, open_pictures
 from lmlab.data.corpora.splitting import NAMES as SPLITS
-from lmlab.data.loaders.examples import GroupedLoader
+from lmlab.data.loaders.examples import ExampleLoader, GroupedLoader
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.data.readers.media import Picture
@@ -137,7 +137,7 @@ class VisualQuestions(Classification):
             for item, own in zip(texts, pixels, strict=True)
         ]
 
-    def make_loader(self, items: Sequence[Item], *, batch: int, seed: int) -> GroupedLoader:
+    def make_loader(self, items: Sequence[Item], *, batch: int, seed: int) -> ExampleLoader:
         window = self.config.window or 0
         return GroupedLoader(
             items,

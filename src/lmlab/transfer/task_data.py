@@ -96,7 +96,8 @@ class TaskData:
         """The corpus of these examples, without reading their files again; called as `lmlab.data.prepare` is."""
         if self.pictures is not None:
             return make_picture_corpus(self.pictures)
-        return make_corpus(self.labelled, processor, name=", ".join(config.named)).with_specials(specials)
+        name = ", ".join(config.named)
+        return make_corpus(self.labelled, processor, name=name, media=media).with_specials(specials)
 
 
 def open_data(
@@ -124,6 +125,8 @@ def open_data(
         values |= {"kind": "images", "images": [str(examples)], "columns": dict(columns or {})}
         values |= {} if split is None else {"split": list(split)}
         return open_picture_data(build(ImagesConfig, values, where="data"), run)
+    if run is not None and reads_regions(run):
+        task = task or "picture_texts"
     given = {"valid": valid, "test": test, "task": task, "split": split}
     given["columns"] = dict(columns or {}) or None
     given |= {"leaks": leaks, "drop_bad_labels": drop_bad_labels}
@@ -142,6 +145,11 @@ def open_data(
 def reads_pictures(run: Path) -> bool:
     """Whether a run learns from pictures alone."""
     return not is_architecture(run) and find(read_origin(run)["kind"]).reads == ("images",)
+
+
+def reads_regions(run: Path) -> bool:
+    """Whether a run reads texts with the regions of pictures."""
+    return not is_architecture(run) and "words and regions" in find(read_origin(run)["kind"]).does
 
 
 def open_picture_data(config: ImagesConfig, run: Path) -> TaskData:

@@ -21,8 +21,9 @@ from lmlab.data.readers.examples import Example, Labelled, TaskName
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.labelled import read_labelled
 from lmlab.data.readers.labelled.labels import check_labels
-from lmlab.data.readers.media import digest_media
+from lmlab.data.readers.media import Picture, digest_media
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.pictures import PictureProcessor
 
 
 class ExamplesConfig(DataConfig):
@@ -89,14 +90,17 @@ def read(config: ExamplesConfig) -> tuple[Labelled, Labelled]:
     if others:
         raise ValueError(f"{len(config.examples)} files of examples: give one, and --valid and --test for the others")
     valid, test = (None if paths is None else paths[0] for paths in (config.valid, config.test))
-    found = read_labelled(
-        first,
-        valid=valid,
-        test=test,
-        task=config.task,
-        columns=config.columns or None,
-        drop_bad_labels=config.drop_bad_labels,
-    )
+    if config.task == "picture_texts":
+        found = read_picture_texts(config)
+    else:
+        found = read_labelled(
+            first,
+            valid=valid,
+            test=test,
+            task=config.task,
+            columns=config.columns or None,
+            drop_bad_labels=config.drop_bad_labels,
+        )
     labelled = _settle_leaks(found, config)
     if config.select is not None:
         labelled = hold_out_selection(labelled, fraction=config.select)
@@ -104,6 +108,32 @@ def read(config: ExamplesConfig) -> tuple[Labelled, Labelled]:
         train = sample_examples(labelled.train, config.max_examples, seed=config.sample_seed)
         return replace(labelled, train=train), labelled
     return labelled, labelled
+
+
+def read_picture_texts(config: ExamplesConfig) -> Labelled:
+    """Return texts about pictures with their labels; equal pictures, or scenes of one sentence, stay in one split."""
+    from lmlab.data.corpora.captions import CaptionsConfig
+    from lmlab.data.corpora.images import open_pictures
+
+    given = CaptionsConfig(
+        captions=config.examples, valid=config.valid, test=config.test, split=config.split, columns=config.columns
+    )
+    splits = open_pictures(given, given.captions, given=None, progress=None).splits
+    parts = {name: list(split.examples) for name, split in splits.items()}
+    for examples in parts.values():
+        for example in examples:
+            if example.label is None or not example.a:
+                raise ValueError(
+                    f"{example.source}: a sentence or question, or its label, is missing; name their columns, for "
+                    "instance --columns sentence=NAME,label=NAME"
+                )
+    return Labelled(
+        task="picture_texts",
+        train=parts["train"],
+        valid=parts.get("valid"),
+        test=parts.get("test"),
+        format="texts about pictures",
+    )
 
 
 def _settle_leaks(found: Labelled, config: ExamplesConfig) -> Labelled:
@@ -161,14 +191,23 @@ def prepare(
     *,
     processor: str | Processor | None,
     source: str | Tokenizer | None = None,
+    media: Processor | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
-    """Return the corpus of a recipe's examples."""
-    return make_corpus(read(config)[0], processor, name=", ".join(config.named))
+    """Return the corpus of a recipe's examples; `media` is the processor of their pictures, if they have some."""
+    return make_corpus(read(config)[0], processor, name=", ".join(config.named), media=media)
 
 
-def make_corpus(labelled: Labelled, processor: str | Processor | None, *, name: str) -> Corpus:
-    """The corpus of examples that were read from the files `name`."""
+def make_corpus(
+    labelled: Labelled, processor: str | Processor | None, *, name: str, media: Processor | None = None
+) -> Corpus:
+    """The corpus of examples that were read from the files `name`; `media` is the processor of their pictures.
+
+    Without one, as of an imported run, pictures are read as they are.
+    """
+    if media is None and labelled.train and isinstance(picture := labelled.train[0].media, Picture):
+        height, width, channels = picture.pixels.shape
+        media = PictureProcessor.from_settings({"height": height, "width": width, "channels": channels})
     tokenizer = as_tokenizer(processor)
     own = tokenizer.splitting_specials if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
     parts = parts_of(labelled)
@@ -181,7 +220,7 @@ def make_corpus(labelled: Labelled, processor: str | Processor | None, *, name: 
     if train is None:
         raise ValueError(f"{name} has no training examples")
     key = hashlib.sha256(f"{text_fingerprint} {own.fingerprint}".encode()).hexdigest()
-    return Corpus(own, train, valid, test, key, text_fingerprint, folder)
+    return Corpus(own, train, valid, test, key, text_fingerprint, folder, media=media)
 
 
 def parts_of(labelled: Labelled) -> tuple[Sequence[Example], Sequence[Example] | None, Sequence[Example] | None]:

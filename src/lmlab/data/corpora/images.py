@@ -36,6 +36,7 @@ from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.media import Picture
 from lmlab.data.readers.picture_files import PictureFiles, PictureRow, PictureSource, Regions, find_pictures
 from lmlab.data.readers.pictures import BadPictureError
+from lmlab.data.readers.regions import width_of
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.tokenizers.pixels import Pixels
@@ -136,6 +137,15 @@ class PictureSplit(Dataset):
         """The rows as examples of a task, made when they are asked for."""
         return Examples(self)
 
+    def picture(self, row: int) -> Picture:
+        """Return the picture of a row, with its regions if they are known."""
+        return Picture(self.pixels[self.pictures[row]], None if self.regions is None else self.regions[row])
+
+    @property
+    def region_width(self) -> int:
+        """The length of the vectors that regions are read as (data/readers/regions.py)."""
+        return width_of(self.picture(0).regions, self.pixels.shape[1:])
+
     def caption(self, row: int) -> NDArray[np.uint32]:
         """Return the tokens of the caption of a row, without special tokens."""
         assert self.tokens is not None, "captions have a tokenizer"
@@ -171,7 +181,7 @@ class Examples(Sequence[Example]):
         text = next(
             (split.fields[name][row] for name in ("question", "sentence", "caption") if name in split.fields), ""
         )
-        media = Picture(split.pixels[split.pictures[row]])
+        media = split.picture(row)
         return Example(text, label=split.labels[row], source=split.names[row], media=media)
 
 

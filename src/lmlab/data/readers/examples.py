@@ -10,7 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 from lmlab.data.readers.media import Media
 
-TaskName = Literal["classification", "regression", "choice", "tagging", "spans", "picture_classification"]
+TaskName = Literal[
+    "classification", "regression", "choice", "tagging", "spans", "picture_classification", "picture_texts"
+]
 TASKS: tuple[TaskName, ...] = ("classification", "regression", "choice", "tagging", "spans")
 
 

@@ -24,16 +24,30 @@ ENDINGS = {
 """The endings of files by kind of data; `lmlab.data.DATA` has a row for each kind that lmlab can read."""
 IDX = re.compile(r"idx\d[-_.]ubyte(\.gz)?$")
 """Names of the files in which MNIST is published: `train-images-idx3-ubyte.gz`."""
-BUILTINS = {"builtin:tunes": "notes", "builtin:tones": "speech", "builtin:cart-pole": "episodes"}
+BUILTINS = {
+    "builtin:tunes": "notes",
+    "builtin:tones": "speech",
+    "builtin:cart-pole": "episodes",
+    "builtin:scenes": "images",
+}
 """Built-in data that are not text, with their kinds."""
 ABOUT = re.compile(r"(readme|licen[cs]e|source|copying|citation|changelog)\b.*", re.IGNORECASE)
 """Files about a data set, which are not part of it."""
 
 
+class Regions(NamedTuple):
+    """Parts of a picture: objects, or boxes that a detector has found."""
+
+    boxes: NDArray[np.float32]  # [R, 4], left, top, right, bottom as fractions of the picture
+    names: tuple[str, ...] = ()  # of the objects, if known
+    features: NDArray[np.float32] | None = None  # [R, F]
+
+
 class Picture(NamedTuple):
-    """The pixels of a picture."""
+    """The pixels of a picture, and its regions if they are known."""
 
     pixels: NDArray[np.uint8]  # [H, W, C]
+    regions: Regions | None = None
 
 
 class Sound(NamedTuple):
@@ -65,11 +79,20 @@ def digest_media(media: Media) -> str:
     import numpy as np
 
     digest = hashlib.sha256(type(media).__name__.encode())
-    for value in media:
+    for value in _arrays(media):
         array = np.ascontiguousarray(value)
         digest.update(f"{array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
+
+
+def _arrays(media: Media) -> Iterator[Any]:
+    """The arrays and numbers of media; of a picture its pixels, and those of its regions."""
+    for value in media:
+        if isinstance(value, Regions):
+            yield from (each for each in (value.boxes, value.features) if each is not None)
+        elif value is not None:
+            yield value
 
 
 def find_media_kind(given: Iterable[str | Path]) -> str | None:

@@ -22,6 +22,7 @@ from lmlab.data.readers.files import ALWAYS_ALLOWED, MOST_TIMES, check_exists, l
 from lmlab.data.readers.idx import find_labels_file, is_idx, read_idx
 from lmlab.data.readers.labelled.folders import find_split
 from lmlab.data.readers.media import ABOUT, ENDINGS
+from lmlab.data.readers.media import Regions as Regions
 from lmlab.data.readers.pictures import MOST_BYTES, BadPictureError, decode_picture, picture_size, read_bytes
 
 BUILTIN = "builtin:"
@@ -119,6 +120,23 @@ class ArraySource:
 
 
 @dataclass(frozen=True)
+class RegionSource:
+    """A picture that is known by the vectors of its regions alone: it has no pixels. A group stays in one split."""
+
+    name: str
+    group: str
+
+    def digest(self) -> str:
+        return hashlib.sha256(f"regions {self.group}".encode()).hexdigest()
+
+    def size(self) -> tuple[int, int, int]:
+        return self.read().shape[0], self.read().shape[1], self.read().shape[2]
+
+    def read(self) -> NDArray[np.uint8]:
+        return np.zeros((4, 4, 1), np.uint8)
+
+
+@dataclass(frozen=True)
 class Archive:
     """A zip file of pictures; entries are read into memory, and never written to disk."""
 
@@ -162,14 +180,6 @@ class Archive:
     @cached_property
     def _handles(self) -> threading.local:
         return threading.local()
-
-
-class Regions(NamedTuple):
-    """Parts of a picture: objects, or boxes that a detector has found."""
-
-    boxes: NDArray[np.float32]  # [R, 4], left, top, right, bottom as fractions of the picture
-    names: tuple[str, ...] = ()  # of the objects, if known
-    features: NDArray[np.float32] | None = None  # [R, F]
 
 
 class PictureRow(NamedTuple):

@@ -5,17 +5,28 @@ Paths are relative to the table, or are entries of a zip file next to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lmlab.config import suggest
+from lmlab.data.readers import nlvr
 from lmlab.data.readers.files import list_folder, read_whole, shorten
 from lmlab.data.readers.labelled.column_types import clean
 from lmlab.data.readers.labelled.tables import Table, parse_csv, parse_json, parse_tsv
-from lmlab.data.readers.picture_files import Archive, FileSource, PictureRow, PictureSource, Regions, ZipSource
+from lmlab.data.readers.picture_files import (
+    Archive,
+    FileSource,
+    PictureRow,
+    PictureSource,
+    Regions,
+    RegionSource,
+    ZipSource,
+)
+from lmlab.data.readers.regions import check_regions
 
 NAMES: dict[str, tuple[str, ...]] = {
     "picture": ("picture", "image", "path", "file", "filename", "file_name", "image_path", "img", "photo"),
@@ -41,21 +52,36 @@ class Zipped(NamedTuple):
 def read_table(path: Path, *, columns: Mapping[str, str] | None = None) -> list[PictureRow]:
     """Return the rows of a table; a ValueError names the line that has no picture, or a column that is missing."""
     table = _parse(path)
+    if not columns and nlvr.COLUMN in (table.names or ()):
+        return nlvr.read_scenes(table)
     found = _find_columns(table, columns or {})
     places = _Places(path)
     rows = []
     for cells, line in zip(table.rows, table.lines, strict=True):
         where = f"{path}, line {line}"
-        name = clean(cells[found["picture"]])
-        if not name:
-            raise ValueError(f"{where}: the column of the picture's path is empty")
         texts = {field: clean(cells[found[field]]) for field in TEXTS if field in found}
         label = clean(cells[found["label"]]) if "label" in found else None
         regions = _read_regions(cells[found["regions"]], where=where) if "regions" in found else None
-        rows.append(PictureRow(places.find(name, where=where), label or None, texts, regions, where))
+        picture = _find_picture(cells, found, regions, places, where=where)
+        rows.append(PictureRow(picture, label or None, texts, regions, where))
     if not rows:
         raise ValueError(f"{path} has no rows")
     return rows
+
+
+def _find_picture(
+    cells: Sequence[Any], found: Mapping[str, int], regions: Regions | None, places: _Places, *, where: str
+) -> PictureSource:
+    """The picture of a row; of a table without pictures, the vectors of its regions stand for it."""
+    if "picture" in found:
+        name = clean(cells[found["picture"]])
+        if not name:
+            raise ValueError(f"{where}: the column of the picture's path is empty")
+        return places.find(name, where=where)
+    if regions is None or regions.features is None:
+        raise ValueError(f"{where}: there is no picture, and the regions have no vectors (features); give one of them")
+    content = regions.boxes.tobytes() + regions.features.tobytes()
+    return RegionSource(where, group=hashlib.sha256(content).hexdigest())
 
 
 def _parse(path: Path) -> Table:
@@ -80,7 +106,7 @@ def _find_columns(table: Table, given: Mapping[str, str]) -> dict[str, int]:
         free = [names.index(name) for name in allowed if name in names and names.index(name) not in found.values()]
         if field not in found and free:
             found[field] = free[0]
-    if "picture" not in found:
+    if "picture" not in found and "regions" not in found:
         raise ValueError(
             f"{table.source}: no column has the path of a picture (columns: {', '.join(table.names or ())}); name it: "
             "--columns picture=NAME"
@@ -134,4 +160,5 @@ def _read_regions(cell: Any, *, where: str) -> Regions:
         raise ValueError(f"{where}: all regions need features of the same length, or none")
     if not np.isfinite(boxes).all() or (vectors is not None and not np.isfinite(vectors).all()):
         raise ValueError(f"{where}: a region has a number that is not finite")
-    return Regions(boxes, tuple(str(each.get("name", "")) for each in objects), vectors)
+    regions = Regions(boxes, tuple(str(each.get("name", "")) for each in objects), vectors)
+    return check_regions(regions, where=where)

@@ -155,7 +155,7 @@ def _decode_others(content: bytes, name: str, *, what: str) -> tuple[NDArray[np.
             samples = file.read(dtype="float32", always_2d=True)
             return np.asarray(samples.mean(1, dtype=np.float32)), int(file.samplerate)
     except (soundfile.LibsndfileError, RuntimeError, TypeError) as error:
-        reason = str(error).strip().rstrip(".").lower()
+        reason = str(error).strip().rstrip(".").rpartition(": ")[2].lower()  # what comes before it is our buffer
         raise ValueError(f"{name} is not a readable recording ({reason}); convert it to WAV or FLAC") from None
 
 

@@ -15,15 +15,19 @@ from lmlab.layers.watching import is_watched
 
 
 class PackedByLength(Padding):
-    """The real tokens [N] alone, rows of equal length next to each other, so that attention has a few rectangles."""
+    """The real tokens [N] alone, rows of equal length next to each other, so that attention has a few rectangles.
 
-    def __init__(self, lengths: Tensor, longest: int) -> None:
+    `mask` [B, T] is True at the real tokens where they are not the first ones of a row.
+    """
+
+    def __init__(self, lengths: Tensor, longest: int, mask: Tensor | None = None) -> None:
         batch = len(lengths)
         lengths, order = lengths.sort()
         every = torch.arange(longest, device=lengths.device)
+        real = every < lengths[:, None] if mask is None else mask[order]
         sizes, rows = torch.unique_consecutive(lengths, return_counts=True)
         self.shape, self.order = (batch, longest), order
-        self.positions = (order[:, None] * longest + every)[every < lengths[:, None]]  # [N], of [B * T]
+        self.positions = (order[:, None] * longest + every)[real]  # [N], of [B * T]
         self.groups = list(zip(rows.tolist(), sizes.tolist(), strict=True))
 
     def pack(self, padded: Tensor) -> Tensor:
@@ -90,6 +94,14 @@ def pack_by_length(tokens: Tensor, lengths: Tensor | None) -> Padding:
 def pack_tokens(tokens: Tensor, lengths: Tensor | None) -> Padding:
     """Return the padding for an encoder–decoder over tokens [B, T], where row i has lengths[i] tokens."""
     return _choose(PackedTokens, tokens, lengths)
+
+
+def pack_by_mask(mask: Tensor) -> Padding:
+    """How an encoder works on rows [B, T] whose real tokens are those where the mask is True."""
+    packs = mask.device.type == "cpu" and not torch.compiler.is_compiling()
+    if packs and bool(mask.all()):
+        return NoPadding()
+    return (PackedByLength if packs and not is_watched() else PaddingMask)(mask.sum(1), mask.shape[1], mask)
 
 
 def _choose(packed: type[PackedByLength] | type[PackedTokens], tokens: Tensor, lengths: Tensor | None) -> Padding:

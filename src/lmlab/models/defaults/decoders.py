@@ -56,6 +56,10 @@ DECODERS = (
             "tiny": {**TINY, "inner": 256, "distances": 64},
             "small": {**SMALL, "inner": 512, "distances": 128, "window": 256},
             "base": {**MEDIUM, "inner": 1024, "distances": 512, "window": 1024},
+            "chorales": {
+                **{"width": 512, "heads": 8, "layers": 5, "inner": 512, "distances": 256, "window": 2048},
+                "dropout": 0.1,
+            },
         },
         training={**ADAMW, "rate": 2e-3, "warmup": 100},
         tuned_width=64,

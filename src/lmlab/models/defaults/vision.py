@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from lmlab.models.defaults.system import ADAMW, Settings, System, TaskDefaults
+from collections.abc import Mapping
+
+from lmlab.models.defaults.encoders import BERT_BASE
+from lmlab.models.defaults.system import ADAMW, MEDIUM, SENTENCES, SMALL, TINY, Settings, System, TaskDefaults
 
 PICTURE_CLASS = TaskDefaults(frame={}, pool="cls")
+TEXT_AND_PICTURE = TaskDefaults(frame=SENTENCES, pool="cls")
+CPU_SIZES: Mapping[str, Settings] = {"tiny": TINY, "small": SMALL, "medium": MEDIUM}
 
 
 def _vit(patch: int, width: int, heads: int, layers: int) -> Settings:
     """A size of the paper (table 1), for pictures of 224 × 224 pixels."""
     return {"patch": patch, "width": width, "heads": heads, "layers": layers, "dropout": 0.1}
+
+
+def _vilbert(words: Settings, *, connections: int, picture_width: int, heads: int) -> Settings:
+    """BERT's size for words, and one for regions and for co-attention."""
+    regions = {"picture_width": picture_width, "picture_heads": heads}
+    return {**words, "connections": connections, **regions, "joint_width": picture_width, "joint_heads": heads}
 
 
 def _clip(patch: int, width: int, heads: int, layers: int, text_width: int) -> Settings:
@@ -20,6 +31,48 @@ def _clip(patch: int, width: int, heads: int, layers: int, text_width: int) -> S
 
 
 VISION = (
+    System(
+        "visualbert",
+        "lmlab.models.visualbert:VisualBert",
+        2019,
+        "Li et al. 2019",
+        "BERT that reads words and the regions of a picture in one stream",
+        does=("words and regions", "masks", "vectors"),
+        sizes={
+            **{name: {**size, "initial": "scaled"} for name, size in CPU_SIZES.items()},
+            "base": {**BERT_BASE, "locations": False},
+        },
+        default_size="tiny",
+        objective={"kind": "masked_captions"},
+        reads=("captions",),
+        tokenizer="wordpiece:4096",
+        frame=SENTENCES,
+        training={**ADAMW, "rate": 1e-3, "schedule": "linear", "warmup": 100, "batch": 32},
+        tuned_width=64,
+        task=TEXT_AND_PICTURE,
+    ),
+    System(
+        "vilbert",
+        "lmlab.models.vilbert:Vilbert",
+        2019,
+        "Lu et al. 2019",
+        "BERT beside a stream for the regions of a picture, joined by co-attention",
+        does=("words and regions", "masks", "vectors"),
+        sizes={
+            "tiny": {**_vilbert(TINY, connections=1, picture_width=64, heads=2), "initial": "scaled"},
+            "small": {**_vilbert(SMALL, connections=2, picture_width=128, heads=4), "initial": "scaled"},
+            "medium": {**_vilbert(MEDIUM, connections=3, picture_width=256, heads=8), "initial": "scaled"},
+            "base": _vilbert(BERT_BASE, connections=6, picture_width=1024, heads=8),
+        },
+        default_size="tiny",
+        objective={"kind": "masked_captions", "region_share": 0.15},
+        reads=("captions",),
+        tokenizer="wordpiece:4096",
+        frame=SENTENCES,
+        training={**ADAMW, "rate": 1e-3, "schedule": "linear", "warmup": 100, "batch": 32},
+        tuned_width=64,
+        task=TEXT_AND_PICTURE,
+    ),
     System(
         "vit",
         "lmlab.models.vit:ViT",

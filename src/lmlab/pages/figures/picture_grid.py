@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lmlab.pages.figures.pictures import encode_png
+
 Pixels = NDArray[np.uint8]
 GAP = 2
 """Pixels between two pictures, before they are enlarged."""
@@ -31,10 +33,5 @@ def join_grid(rows: Sequence[Sequence[Pixels]], *, scale: int | None = None) -> 
 
 
 def save_grid(rows: Sequence[Sequence[Pixels]], path: Path, *, scale: int | None = None) -> None:
-    """Write a grid of pictures as a PNG file; a ValueError names the extra to install where Pillow is missing."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ValueError("writing pictures needs Pillow: pip install 'lmlab[vision]'") from None
-    grid = join_grid(rows, scale=scale)
-    Image.fromarray(grid if grid.shape[2] == 3 else grid[..., 0]).save(path, format="PNG")
+    """Write a grid of pictures as a PNG file."""
+    path.write_bytes(encode_png(join_grid(rows, scale=scale)))

@@ -17,6 +17,7 @@ const VIEWS = [
   ["fill", "Fill"],
   ["translate", "Translate"],
   ["speech", "Speech"],
+  ["pictures", "Pictures"],
   ["predict", "Predict"],
   ["attention", "Attention"],
   ["cells", "Cells"],

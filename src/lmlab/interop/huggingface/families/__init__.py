@@ -19,6 +19,7 @@ from lmlab.interop.huggingface.families.marian import MARIAN
 from lmlab.interop.huggingface.families.reformer import REFORMER
 from lmlab.interop.huggingface.families.roberta import ROBERTA, XLM_ROBERTA
 from lmlab.interop.huggingface.families.transformer_xl import TRANSFORMER_XL
+from lmlab.interop.huggingface.families.visualbert import VISUALBERT
 from lmlab.interop.huggingface.families.vit import VIT
 from lmlab.interop.huggingface.families.whisper import WHISPER
 from lmlab.interop.huggingface.families.xlnet import XLNET
@@ -29,6 +30,7 @@ FAMILIES: dict[str, Family] = {
     for family in (
         *(GPT, GPT2, TRANSFORMER_XL, REFORMER, LLAMA, MISTRAL, QWEN2),
         *(BERT, XLNET, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA),
+        VISUALBERT,
         *(BART, MARIAN, WHISPER),
         *(VIT, CLIP, DECISION_TRANSFORMER),
     )
