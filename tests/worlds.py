@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from lmlab.training.world import World
+from lmlab.training.distributed import World
 
 
 class GlooWorld(World):

@@ -14,10 +14,10 @@ from captioned import ToyPictures, make_learner, make_objective
 from lmlab.data.loaders.captions import CaptionLoader
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.objectives.objective import NotAdditive
+from lmlab.training.distributed import ALONE, World
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step
 from lmlab.training.trainer import Trainer
-from lmlab.training.world import ALONE, World
 from worlds import GlooWorld, run_processes
 
 PAIRS = 8

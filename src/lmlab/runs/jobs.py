@@ -27,12 +27,12 @@ from lmlab.runs.recipe import Recipe
 from lmlab.tokenizers.frames import Frame
 from lmlab.training.checkpointer import Checkpointer
 from lmlab.training.devices import choose_device, keep_buffers
+from lmlab.training.distributed import ALONE, World
 from lmlab.training.evaluation import Evaluate, Validator, evaluate_parts, term_name
 from lmlab.training.learner import Learner
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.trainer import Trainer, plan_steps
 from lmlab.training.weight_average import check_average
-from lmlab.training.world import ALONE, World
 from lmlab.units import main_unit
 
 DEFAULT_WINDOW = 64

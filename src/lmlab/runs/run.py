@@ -45,10 +45,10 @@ from lmlab.tokenizers.processors import FILE as PROCESSOR
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.sequences import SequenceTokenizer
 from lmlab.training.devices import choose_device
+from lmlab.training.distributed import ALONE, World
 from lmlab.training.energy_meter import Cost, codecarbon
 from lmlab.training.metrics_log import NotFiniteError
 from lmlab.training.progress import TrainingProgress
-from lmlab.training.world import ALONE, World
 
 
 class Outcome(NamedTuple):

@@ -30,10 +30,10 @@ from lmlab.runs.storage import (
     write_tensors,
 )
 from lmlab.training.devices import random_tensors, restore_random
+from lmlab.training.distributed import ALONE, World
 from lmlab.training.learner import Learner
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.step import Step
-from lmlab.training.world import ALONE, World
 
 CHECKPOINTS = "checkpoints"
 """The folder of a run with the weights of its latest validations, for averaging."""

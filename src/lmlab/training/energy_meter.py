@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import torch
 
     from lmlab.costs.parameters import Parameters
+    from lmlab.training.distributed import World
     from lmlab.training.progress import TrainingProgress
-    from lmlab.training.world import World
 
 RAPL = Path("/sys/class/powercap")
 WATTS_PER_CORE = 8.0

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from lmlab.training.checkpointer import Checkpointer
+from lmlab.training.distributed import World
 from lmlab.training.energy_meter import CostTracker
 from lmlab.training.evaluation import Evaluation, term_name
 from lmlab.training.learner import Learner
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.step import StepResult
-from lmlab.training.world import World
 from lmlab.units import bits_per_byte
 
 OnLog = Callable[[dict[str, Any], TrainingProgress], None]

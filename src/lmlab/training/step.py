@@ -17,6 +17,7 @@ from lmlab.metrics.metric import Average
 from lmlab.models.abilities import State
 from lmlab.objectives.objective import Batch, Loss, NotAdditive, weighted_mean
 from lmlab.training.devices import choose_dtype, random_tensors, restore_random
+from lmlab.training.distributed import ALONE, World
 from lmlab.training.learner import Embedder, Learner
 from lmlab.training.optimizers import (
     create_optimizer,
@@ -30,7 +31,6 @@ from lmlab.training.prefetch import Prefetcher
 from lmlab.training.schedule import choose_strategy
 from lmlab.training.settings import TrainConfig
 from lmlab.training.weight_average import WeightAverage
-from lmlab.training.world import ALONE, World
 
 
 @dataclass(frozen=True)

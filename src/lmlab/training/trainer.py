@@ -19,6 +19,7 @@ from lmlab.data.loaders.loader import Loader
 from lmlab.models.abilities import State
 from lmlab.training.budget import BudgetTracker, parse_budget
 from lmlab.training.checkpointer import Checkpointer
+from lmlab.training.distributed import ALONE, World
 from lmlab.training.energy_meter import CostTracker
 from lmlab.training.evaluation import Evaluate
 from lmlab.training.learner import Learner
@@ -28,7 +29,6 @@ from lmlab.training.schedule import learning_rate
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step
 from lmlab.training.validation import Validation
-from lmlab.training.world import ALONE, World
 
 ROUNDING = 1e-9
 """A step this close to the start of an epoch belongs to it, whatever the rounding of the division."""

@@ -11,7 +11,8 @@ from markupsafe import Markup
 
 from lmlab.pages.figures.axes import Agreement, Bin, Lines, Reliability
 from lmlab.pages.figures.charts import Chart, Point, Series, pareto_front
-from lmlab.pages.figures.marks import Bar, Bars, ColouredText, Dot, Heatmap, Scatter, draw_circles
+from lmlab.pages.figures.heatmap import Heatmap
+from lmlab.pages.figures.marks import Bar, Bars, ColouredText, Dot, Scatter, draw_circles
 from lmlab.pages.figures.pictures import PictureGrid, PictureHeatmap
 from lmlab.pages.figures.svg import PALETTE, standalone
 

@@ -18,8 +18,8 @@ from lmlab.objectives.objective import weighted_mean
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.runs.storage import read_json, read_tensors
+from lmlab.training.distributed import ALONE, World
 from lmlab.training.learner import Learner
-from lmlab.training.world import ALONE, World
 from worlds import GlooWorld, ShardedWorld, run_processes
 
 TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n\n" for i in range(200))
