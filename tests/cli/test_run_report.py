@@ -95,13 +95,13 @@ def read_page(path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("kind", "wanted", "left_out"),
     [
-        ("ngram", ["What it writes", "What surprises it"], {"learning curve"}),
-        ("lstm", ["Learning curve", "What it writes", "What surprises it"], set()),
-        ("gpt2", ["Learning curve", "What it writes", "What surprises it"], set()),
-        ("bert", ["Learning curve", "What it puts in place of masked words", "What surprises it"], set()),
-        ("electra", ["Learning curve", "What it puts in place of masked words", "What surprises it"], set()),
+        ("ngram", ["What it writes", "Surprisal"], {"learning curve"}),
+        ("lstm", ["Learning curve", "What it writes", "Surprisal"], set()),
+        ("gpt2", ["Learning curve", "What it writes", "Surprisal"], set()),
+        ("bert", ["Learning curve", "Predictions for masked words", "Surprisal"], set()),
+        ("electra", ["Learning curve", "Predictions for masked words", "Surprisal"], set()),
         ("bart", ["Learning curve", "What it writes from a source"], {"surprisal"}),
-        ("transformer", ["Learning curve", "What it writes from a source", "What surprises it"], set()),
+        ("transformer", ["Learning curve", "What it writes from a source", "Surprisal"], set()),
         (
             "imported",
             ["What it writes"],
@@ -154,7 +154,7 @@ def test_an_imported_run_takes_a_text(runs: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     done = command("report", runs / "imported", "-o", page, "--file", runs / "book.txt")
     assert done.exit_code == 0, done.output
-    assert "What surprises it" in read_page(page)
+    assert "Surprisal" in read_page(page)
 
 
 def test_only_an_earlier_report_is_replaced(runs: Path, tmp_path: Path) -> None:

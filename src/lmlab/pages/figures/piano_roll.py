@@ -92,19 +92,18 @@ class PianoRoll:
         for note in self.notes:
             colour = PALETTE[9] if note.given else PALETTE[0]
             axes.barh(note.pitch, note.end - note.start, left=note.start, height=0.8, color=colour)
-        _, high = self._pitches
+        low, high = self._pitches
+        room = 0.4 * (high - low) if self.arcs else 0.0
         strongest = max([arc.weight for arc in self.arcs], default=1.0)
         for arc in self.arcs:
-            axes.annotate(
-                "",
-                xy=(arc.earlier, high + 1),
-                xytext=(arc.later, high + 1),
-                arrowprops={
-                    "arrowstyle": "-",
-                    "connectionstyle": "arc3,rad=0.3",
-                    "color": PALETTE[1],
-                    "alpha": 0.15 + 0.65 * arc.weight / strongest,
-                },
+            rise = room * (0.2 + 0.7 * (arc.later - arc.earlier) / self._seconds)
+            parts = [step / 20 for step in range(21)]
+            axes.plot(
+                [arc.earlier + part * (arc.later - arc.earlier) for part in parts],
+                [high + 1 + 4 * rise * part * (1 - part) for part in parts],
+                color=PALETTE[1],
+                alpha=0.15 + 0.65 * arc.weight / strongest,
             )
+        axes.set_ylim(low - 1, high + 1 + room)
         axes.set_xlabel("seconds")
         axes.set_ylabel("MIDI pitch")

@@ -42,9 +42,9 @@ export const forEachRun = async (runs, request) => {
   const failed = results.filter(each => each.status === "rejected").map(each => each.reason);
   if (failed.length === runs.length) throw new Error([...new Set(failed.map(each => each.message))].join("; "));
   return {
-    runs: results.flatMap((each, place) => (each.status === "fulfilled" ? { run: runs[place], ...each.value } : [])),
-    refused: results.flatMap((each, place) =>
-      each.status === "rejected" ? { run: runs[place], why: each.reason.message } : [],
+    runs: results.flatMap((each, index) => (each.status === "fulfilled" ? { run: runs[index], ...each.value } : [])),
+    refused: results.flatMap((each, index) =>
+      each.status === "rejected" ? { run: runs[index], why: each.reason.message } : [],
     ),
   };
 };

@@ -24,7 +24,7 @@ const decades = (low, high) => {
   return found.length > 9 ? found.filter(each => String(each.toPrecision(1)).startsWith("1")) : found;
 };
 
-/** series: [{name, place, points: [{x, y, says}], dots?: [...]}] */
+/** series: [{name, index, points: [{x, y, says}], dots?: [...]}] */
 export const lineChart = (series, { width, xLabel, yLabel, height = 380 }) => {
   const left = 58,
     right = Math.min(170, Math.max(90, width * 0.2)),
@@ -74,7 +74,7 @@ export const lineChart = (series, { width, xLabel, yLabel, height = 380 }) => {
   ];
   const ends = [];
   const lines = series.map(each => {
-    const colour = runColour(each.place),
+    const colour = runColour(each.index),
       points = each.points.filter(point => point.x > 0 && Number.isFinite(point.y)),
       dots = (each.dots ?? points).filter(point => point.x > 0 && Number.isFinite(point.y));
     const last = dots.at(-1) ?? points.at(-1);
@@ -95,7 +95,7 @@ export const lineChart = (series, { width, xLabel, yLabel, height = 380 }) => {
           points: dots.map(point => `${X(point.x).toFixed(1)},${Y(point.y).toFixed(1)}`).join(" "),
           fill: "none",
           "stroke-width": 2.4,
-          "stroke-dasharray": dashes[each.place % 8],
+          "stroke-dasharray": dashes[each.index % 8],
           style: { stroke: colour },
         }),
       dots.map(point =>

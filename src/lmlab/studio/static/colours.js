@@ -39,5 +39,5 @@ export const diverging = value => scale(Math.abs(value), value < 0 ? 45 : 262);
 export const inkOn = share => (lightness(Math.min(1, Math.max(0, share))) > 0.62 ? "#10141c" : "#ffffff");
 
 /** The colour of the n-th run, a rule of the style sheet. */
-export const runColour = place => `var(--c${place % 8})`;
+export const runColour = index => `var(--c${index % 8})`;
 export const dashes = ["", "7 4", "2 3", "10 3 2 3", "4 2", "1 3", "12 4", "6 2 2 2"];

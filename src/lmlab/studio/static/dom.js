@@ -34,7 +34,7 @@ export const wide = (text, font = "14px ui-monospace, SFMono-Regular, Menlo, Con
   return pen.measureText(text).width;
 };
 
-/** A text that is cut to so many letters. */
+/** Cut a text to a number of letters. */
 export const cut = (text, most) => {
   const letters = [...text];
   return letters.length <= most ? text : letters.slice(0, most - 1).join("") + "…";

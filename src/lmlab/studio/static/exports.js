@@ -23,9 +23,9 @@ export const standAlone = picture => {
   const copy = picture.cloneNode(true);
   const from = [picture, ...picture.querySelectorAll("*")],
     to = [copy, ...copy.querySelectorAll("*")];
-  from.forEach((each, place) => {
+  from.forEach((each, index) => {
     const computed = getComputedStyle(each),
-      target = to[place];
+      target = to[index];
     for (const name of STYLES) {
       const value = computed.getPropertyValue(name);
       if (value && !(name === "visibility" && value === "visible"))
@@ -39,7 +39,7 @@ export const standAlone = picture => {
   return copy;
 };
 
-/** All pictures of a stage in one, where they stand on the page; a canvas becomes an image in it. */
+/** All pictures of a stage in one, at their positions on the page; a canvas becomes an image in it. */
 export const together = stage => {
   const pictures = [...stage.querySelectorAll("svg, canvas")].filter(
     each => !each.parentElement.closest("svg") && each.getClientRects().length && !each.closest("[data-small]"),
@@ -77,8 +77,8 @@ export const together = stage => {
     { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` },
     s("rect", { width, height, fill: getComputedStyle(document.documentElement).getPropertyValue("--card").trim() }),
   );
-  pictures.forEach((each, place) => {
-    const { x, y, width: wide, height: high } = boxes[place];
+  pictures.forEach((each, index) => {
+    const { x, y, width: wide, height: high } = boxes[index];
     if (each instanceof HTMLCanvasElement)
       return whole.append(s("image", { x, y, width: wide, height: high, href: each.toDataURL() }));
     const copy = standAlone(each);

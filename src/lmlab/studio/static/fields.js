@@ -102,12 +102,12 @@ export class RunPicker extends HTMLElement {
             "div",
             { class: "choices" },
             runs.map(run => {
-              const place = chosen.indexOf(run.name);
+              const index = chosen.indexOf(run.name);
               const input = h("input", {
                 type: several ? "checkbox" : "radio",
                 name: `picked-${name}`,
                 value: run.name,
-                checked: place >= 0,
+                checked: index >= 0,
                 onchange: event => {
                   const now = [page.state[name]].flat().filter(each => page.runs.some(other => other.name === each));
                   const next = !several
@@ -122,7 +122,7 @@ export class RunPicker extends HTMLElement {
                 "label",
                 {},
                 input,
-                several && place >= 0 && h("span", { class: "swatch", style: { "--c": runColour(place) } }),
+                several && index >= 0 && h("span", { class: "swatch", style: { "--c": runColour(index) } }),
                 run.name,
                 h("small", {}, run.task ?? run.kind),
               );

@@ -5,7 +5,7 @@ import { runColour } from "./colours.js";
 import { colouredText, mark } from "./parts.js";
 import { heatMap } from "./heat.js";
 
-const tell = (value, unit) =>
+const format = (value, unit) =>
   unit?.endsWith("%") ? percent(value) : number(value, Number(/\.(\d)/.exec(unit ?? "")?.[1] ?? 3));
 
 const heat = ({ rows, columns, values, most, unit, title }) => {
@@ -22,7 +22,7 @@ const heat = ({ rows, columns, values, most, unit, title }) => {
       name: title,
       signed,
       share: value => (value ?? 0) / top,
-      says: (row, column, value) => `${visible(rows[row])} → ${visible(columns[column])}: ${tell(value, unit)}`,
+      says: (row, column, value) => `${visible(rows[row])} → ${visible(columns[column])}: ${format(value, unit)}`,
     }),
   );
 };
@@ -34,13 +34,13 @@ const widest = names => Math.max(0, ...names.map(name => wide(name, FONT)));
 const key = (names, sign, { x: left, y: top, width }) => {
   let x = left,
     y = top + 14;
-  const found = names.map((name, place) => {
+  const found = names.map((name, index) => {
     const w = wide(name, FONT) + 34;
     if (x > left && x + w > width) {
       x = left;
       y += 20;
     }
-    const one = [sign(place, x + 6, y - 4), s("text", { x: x + 16, y }, name)];
+    const one = [sign(index, x + 6, y - 4), s("text", { x: x + 16, y }, name)];
     x += w;
     return one;
   });
@@ -48,9 +48,9 @@ const key = (names, sign, { x: left, y: top, width }) => {
 };
 
 const describeBar = (bar, unit) => {
-  const interval = bar.low === null || bar.low === undefined ? "" : `, 95% interval ${tell(bar.low, unit)} to `;
-  const others = (bar.others ?? []).map(([name, value]) => `; ${name}: ${tell(value, unit)}`);
-  return `${bar.name}: ${tell(bar.value, unit)}${interval && interval + tell(bar.high, unit)}${others.join("")}`;
+  const interval = bar.low === null || bar.low === undefined ? "" : `, 95% interval ${format(bar.low, unit)} to `;
+  const others = (bar.others ?? []).map(([name, value]) => `; ${name}: ${format(value, unit)}`);
+  return `${bar.name}: ${format(bar.value, unit)}${interval && interval + format(bar.high, unit)}${others.join("")}`;
 };
 
 const bars = ({ bars: list, unit, least, most, line }, width) => {
@@ -66,15 +66,15 @@ const bars = ({ bars: list, unit, least, most, line }, width) => {
     whole = left + room + 64;
   const X = value => left + (room * (Math.min(high, Math.max(low, value)) - low)) / (high - low);
   const others = [...new Set(list.flatMap(bar => (bar.others ?? []).map(([name]) => name)))],
-    circle = (place, x, y) =>
-      s("circle", { cx: x, cy: y, r: 4.5, fill: "none", "stroke-width": 2, style: { stroke: runColour(1 + place) } });
+    circle = (index, x, y) =>
+      s("circle", { cx: x, cy: y, r: 4.5, fill: "none", "stroke-width": 2, style: { stroke: runColour(1 + index) } });
   const [names, more] = key(others, circle, { x: 2, y: row * list.length + 8, width: whole }),
     height = row * list.length + 8 + more;
   return s(
     "svg",
     { width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "group" },
-    list.map((bar, place) => {
-      const y = place * row + 4,
+    list.map((bar, index) => {
+      const y = index * row + 4,
         within = bar.low !== null && bar.low !== undefined;
       return mark(
         describeBar(bar, unit),
@@ -95,7 +95,7 @@ const bars = ({ bars: list, unit, least, most, line }, width) => {
               style: { stroke: "var(--ink)" },
             }),
           (bar.others ?? []).map(([name, value]) => circle(others.indexOf(name), X(value), y + 11)),
-          s("text", { class: "tick", x: left + room + 8, y: y + 15 }, tell(bar.value, unit)),
+          s("text", { class: "tick", x: left + room + 8, y: y + 15 }, format(bar.value, unit)),
         ],
         { box: [1, y, whole - 2, row - 4] },
       );
@@ -134,17 +134,17 @@ const lines = ({ steps, lines: list, unit, x_label: label, title }, width) => {
     every = Math.ceil(steps.length / Math.max(2, room / 40));
   let before = -Infinity;
   const ends = list
-    .map(([name, values], place) => ({ name, place, y: Y(values.at(-1) ?? low) }))
+    .map(([name, values], index) => ({ name, index, y: Y(values.at(-1) ?? low) }))
     .sort((a, b) => a.y - b.y)
     .map(end => ({ ...end, at: (before = Math.max(end.y, before + 15)) }));
-  const dash = (place, x, y) =>
-    s("line", { x1: x - 6, x2: x + 6, y1: y, y2: y, "stroke-width": 2.6, style: { stroke: runColour(place) } });
+  const dash = (index, x, y) =>
+    s("line", { x1: x - 6, x2: x + 6, y1: y, y2: y, "stroke-width": 2.6, style: { stroke: runColour(index) } });
   const [names, more] = legendAtSide
     ? [
         ends.map(end =>
           s(
             "text",
-            { x: left + room + 10, y: end.at + 4, style: { fill: runColour(end.place), "font-weight": 600 } },
+            { x: left + room + 10, y: end.at + 4, style: { fill: runColour(end.index), "font-weight": 600 } },
             cut(end.name, 32),
           ),
         ),
@@ -161,27 +161,27 @@ const lines = ({ steps, lines: list, unit, x_label: label, title }, width) => {
     { width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "group", "aria-label": title },
     [low, (low + most) / 2, most].map(value => [
       s("line", { class: "grid", x1: left, x2: left + room, y1: Y(value), y2: Y(value) }),
-      s("text", { class: "tick", x: left - 8, y: Y(value) + 4, "text-anchor": "end" }, tell(value, unit)),
+      s("text", { class: "tick", x: left - 8, y: Y(value) + 4, "text-anchor": "end" }, format(value, unit)),
     ]),
     steps.map(
-      (step, place) =>
-        place % every === 0 &&
-        s("text", { class: "tick", x: X(place), y: top + high + 18, "text-anchor": "middle" }, cut(step, 10)),
+      (step, index) =>
+        index % every === 0 &&
+        s("text", { class: "tick", x: X(index), y: top + high + 18, "text-anchor": "middle" }, cut(step, 10)),
     ),
     s("text", { class: "tick", x: left + room / 2, y: top + high + 38, "text-anchor": "middle" }, label),
-    list.map(([name, values], place) => [
+    list.map(([name, values], index) => [
       s("polyline", {
         points: values.map((value, step) => (Number.isFinite(value) ? `${X(step)},${Y(value)}` : "")).join(" "),
         fill: "none",
         "stroke-width": 2.2,
-        style: { stroke: runColour(place) },
+        style: { stroke: runColour(index) },
       }),
       values.map(
         (value, step) =>
           Number.isFinite(value) &&
           mark(
-            `${name}, ${label} ${steps[step]}: ${tell(value, unit)}`,
-            [s("circle", { cx: X(step), cy: Y(value), r: 4, style: { fill: runColour(place) } })],
+            `${name}, ${label} ${steps[step]}: ${format(value, unit)}`,
+            [s("circle", { cx: X(step), cy: Y(value), r: 4, style: { fill: runColour(index) } })],
             { box: [X(step) - 7, Y(value) - 7, 14, 14] },
           ),
       ),
@@ -202,7 +202,7 @@ const scatter = ({ dots, title }, width) => {
     ys = dots.map(dot => dot.y);
   const legendAtSide = width >= 560 && groups.length > 1,
     size = Math.min(520, width - (legendAtSide ? 160 : 2));
-  const place = (value, list) =>
+  const scale = (value, list) =>
     14 + ((size - 28) * (value - Math.min(...list))) / (Math.max(...list) - Math.min(...list) || 1);
   const shape = (at, x, y) => {
     const found = SHAPES[at % 4](x, y);
@@ -229,8 +229,8 @@ const scatter = ({ dots, title }, width) => {
     { width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "group", "aria-label": title },
     s("rect", { x: 0.5, y: 0.5, width: size - 1, height: size - 1, rx: 8, fill: "none", class: "grid" }),
     dots.map(dot => {
-      const x = place(dot.x, xs),
-        y = size - place(dot.y, ys);
+      const x = scale(dot.x, xs),
+        y = size - scale(dot.y, ys);
       return mark(`${dot.group}: ${dot.label}`, [shape(groups.indexOf(dot.group), x, y)], {
         box: [x - 7, y - 7, 14, 14],
       });
@@ -246,7 +246,7 @@ const coloured = ({ pieces, most, unit }, width) => {
       piece,
       share: Math.min(1, Math.abs(value) / most),
       ...(signed ? { sign: value < 0 ? -1 : 1 } : {}),
-      says: `“${visible(piece)}”: ${tell(value, unit)}`,
+      says: `“${visible(piece)}”: ${format(value, unit)}`,
     })),
     width,
   );

@@ -28,8 +28,8 @@ export const heatMap = ({
   return s(
     "svg",
     { width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": name },
-    columns.map((each, place) => {
-      const x = left + cell * (place + 0.5),
+    columns.map((each, index) => {
+      const x = left + cell * (index + 0.5),
         y = top - 6;
       return s(
         "text",

@@ -47,9 +47,9 @@ const makeDefault = runs => {
 };
 
 /** The address of the n-th view. */
-export const address = place => {
-  const { link } = lecture.views[place];
-  return `${link}${link.includes("?") ? "&" : "?"}slide=${place + 1}`;
+export const address = index => {
+  const { link } = lecture.views[index];
+  return `${link}${link.includes("?") ? "&" : "?"}slide=${index + 1}`;
 };
 
 const go = by => {
@@ -63,24 +63,24 @@ export const leave = () => {
 };
 
 /** Show the lecture at the bottom of the page, if the address names one of its views. */
-export const showSlide = async (place, runs) => {
-  const on = Number.isInteger(place) && place > 0;
+export const showSlide = async (index, runs) => {
+  const on = Number.isInteger(index) && index > 0;
   document.documentElement.classList.toggle("large", on);
   foot.hidden = !on;
   if (!on) return;
   if (!lecture) await readLecture(runs);
-  const view = lecture.views[place - 1];
+  const view = lecture.views[index - 1];
   if (!view) return leave();
   foot.replaceChildren(
     h(
       "button",
-      { type: "button", "aria-label": "Back", title: "Back (←)", disabled: place === 1, onclick: () => go(-1) },
+      { type: "button", "aria-label": "Back", title: "Back (←)", disabled: index === 1, onclick: () => go(-1) },
       "◀",
     ),
     h(
       "p",
       { "aria-live": "polite" },
-      h("b", {}, `${place} / ${lecture.views.length} · ${view.title}`),
+      h("b", {}, `${index} / ${lecture.views.length} · ${view.title}`),
       view.note && h("small", {}, view.note),
     ),
     h(
@@ -89,7 +89,7 @@ export const showSlide = async (place, runs) => {
         type: "button",
         "aria-label": "On",
         title: "On (→)",
-        disabled: place === lecture.views.length,
+        disabled: index === lecture.views.length,
         onclick: () => go(1),
       },
       "▶",

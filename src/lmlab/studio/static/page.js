@@ -60,12 +60,12 @@ export class Page {
     return Math.max(240, Math.floor((this.stage.clientWidth || 800) / this.scale));
   }
 
-  /** Be told of the state, now and whenever it changes. */
+  /** Call a function with the state, now and whenever it changes. */
   follow(follower) {
     this.followers.push(follower);
   }
 
-  /** Change the state: the address says so, and what depends on it is drawn anew. */
+  /** Change the state and the address, and draw what depends on it again. */
   set(changes, { push = false } = {}) {
     this.state = { ...this.state, ...changes };
     const address = write(this.view.name, this.state, this.view.defaults, this.extra);
@@ -73,7 +73,7 @@ export class Page {
     return this.refresh();
   }
 
-  /** Ask if need be, and draw; `data-drawn` is the address of what is seen, once it is. */
+  /** Request data if needed, and draw; `data-drawn` is the address of what is shown. */
   async refresh() {
     if ((await this.#refresh()) !== "given up") this.element.dataset.drawn = location.hash;
   }

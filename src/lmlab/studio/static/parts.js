@@ -34,8 +34,8 @@ export const table = (caption, head, rows) =>
         h(
           "tr",
           {},
-          head.map((each, place) =>
-            h("th", { scope: "col", class: typeof rows[0]?.[place] === "number" ? "n" : null }, each),
+          head.map((each, index) =>
+            h("th", { scope: "col", class: typeof rows[0]?.[index] === "number" ? "n" : null }, each),
           ),
         ),
       ),
@@ -138,11 +138,11 @@ export const legend = (label, stops, share, { signed = false } = {}) => {
         "aria-label": `${label}: ${stops.join(", ")}`,
       },
       s("text", { class: "tick", x: 0, y: 16 }, label),
-      stops.map((each, place) => {
+      stops.map((each, index) => {
         const part = share(each);
         return [
           s("rect", {
-            x: 70 + place * w,
+            x: 70 + index * w,
             y: 2,
             width: w - 2,
             height: 20,
@@ -153,7 +153,7 @@ export const legend = (label, stops, share, { signed = false } = {}) => {
             "text",
             {
               class: "tick",
-              x: 70 + place * w + w / 2 - 1,
+              x: 70 + index * w + w / 2 - 1,
               y: 16,
               "text-anchor": "middle",
               style: { fill: inkOn(Math.abs(part)) },
@@ -182,8 +182,8 @@ export const bars = (rows, colour, width, whole) => {
       role: "group",
       "aria-label": "Bars",
     },
-    rows.map((row, place) => {
-      const y = place * high,
+    rows.map((row, index) => {
+      const y = index * high,
         long = value => Math.max(0.5, (value / most) * room);
       return mark(
         row.says,

@@ -93,14 +93,14 @@ export const drawTree = ({ nodes, results }, { prompt, upto }) => {
   const label = node => (node.ends ? "■ end" : cut(visible(node.piece), 16));
   const start = cut(visible(prompt.trim() || "start"), 18);
   const widths = [wide(start) + 24, ...levels.map(level => Math.max(...level.map(node => wide(label(node)))) + 76)];
-  const x = widths.map((_, place) => 12 + widths.slice(0, place).reduce((sum, each) => sum + each, 0) + GAP * place);
+  const x = widths.map((_, index) => 12 + widths.slice(0, index).reduce((sum, each) => sum + each, 0) + GAP * index);
   const most = Math.max(1, ...levels.map(level => level.length)),
     height = 34 + ROW * most + 12;
   const y = new Map();
   for (const level of levels) {
     level.sort((a, b) => (y.get(a.parent) ?? 0) - (y.get(b.parent) ?? 0) || a.rank - b.rank);
     const first = 34 + (ROW * (most - level.length)) / 2 + ROW / 2;
-    level.forEach((node, place) => y.set(node, first + ROW * place));
+    level.forEach((node, index) => y.set(node, first + ROW * index));
   }
   const bestKey = results[0]?.key ?? "",
     best = new Set();
@@ -148,7 +148,7 @@ export const drawTree = ({ nodes, results }, { prompt, upto }) => {
       role: "group",
       "aria-label": `The tree of a search with ${levels.length} steps`,
     },
-    levels.map((_, place) => s("text", { class: "tick", x: x[place + 1], y: 18 }, `step ${place + 1}`)),
+    levels.map((_, index) => s("text", { class: "tick", x: x[index + 1], y: 18 }, `step ${index + 1}`)),
     edges,
     s(
       "g",

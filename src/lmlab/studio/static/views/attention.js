@@ -53,12 +53,12 @@ const slice = (data, head, keep) => {
 };
 
 const kept = (about, state) => {
-  const places = list => list.map((_, place) => place);
-  const rows = places(about.queries),
-    columns = places(about.keys);
+  const indices = list => list.map((_, index) => index);
+  const rows = indices(about.queries),
+    columns = indices(about.keys);
   if (!state.hide) return { rows, columns };
-  const shown = columns.filter(place => !about.special[place]);
-  return { rows: state.kind === "cross" ? rows : rows.filter(place => !about.special[place]), columns: shown };
+  const shown = columns.filter(index => !about.special[index]);
+  return { rows: state.kind === "cross" ? rows : rows.filter(index => !about.special[index]), columns: shown };
 };
 
 const does = each =>
@@ -153,8 +153,8 @@ export default {
       keep = kept(about, { ...state, kind: data.kind }),
       { rows, columns } = keep;
     const signed = state.change && data.before !== null;
-    const shown = signed ? { ...data, weights: data.weights.map((each, place) => each - data.before[place]) } : data;
-    const told = about.does.filter(each => each.layer === data.layer);
+    const shown = signed ? { ...data, weights: data.weights.map((each, index) => each - data.before[index]) } : data;
+    const ofLayer = about.does.filter(each => each.layer === data.layer);
     const hidden =
       state.masked.length > 0 &&
       h(
@@ -179,7 +179,7 @@ export default {
       const grid = h(
         "div",
         { class: "heads" },
-        told.map(each =>
+        ofLayer.map(each =>
           h(
             "figure",
             {},
@@ -215,7 +215,7 @@ export default {
               "on the first",
               "on special tokens",
             ],
-            told.map(each => [
+            ofLayer.map(each => [
               each.head,
               each.entropy,
               each.distance,
@@ -230,7 +230,7 @@ export default {
       };
     }
     const weights = slice(shown, state.head, keep),
-      row = place => weights.subarray(place * columns.length, (place + 1) * columns.length);
+      row = index => weights.subarray(index * columns.length, (index + 1) * columns.length);
     const locked = rows.indexOf(state.lock),
       from = (page.from = locked >= 0 ? locked : Math.min(page.from ?? rows.length - 1, rows.length - 1));
     page.locked = false;
@@ -245,11 +245,11 @@ export default {
           h("small", {}, locked >= 0 ? "locked; click it again to free it" : "point at a token, or click to lock it"),
         ),
         colouredText(
-          rows.map((place, at) => ({
-            piece: about.queries[place],
+          rows.map((index, at) => ({
+            piece: about.queries[index],
             share: at === from ? 1 : 0,
-            says: `From “${visible(about.queries[place])}”: most to ${best(row(at), columns, about.keys)}`,
-            pick: `lock ${place}`,
+            says: `From “${visible(about.queries[index])}”: most to ${best(row(at), columns, about.keys)}`,
+            pick: `lock ${index}`,
             class: at === locked ? "locked" : "",
           })),
           page.width,
@@ -261,12 +261,12 @@ export default {
         h("figcaption", {}, `“${visible(about.queries[rows[from]])}” looks ${signed ? "(change)" : ""} here`),
         legend("weight", signed ? [-1, -0.5, -0.1, 0, 0.1, 0.5, 1] : [0, 0.05, 0.2, 0.5, 0.8, 1], strength, { signed }),
         colouredText(
-          columns.map((place, at) => ({
-            piece: about.keys[place],
+          columns.map((index, at) => ({
+            piece: about.keys[index],
             share: Math.abs(strength(row(from)[at])),
             ...(signed ? { sign: row(from)[at] < 0 ? -1 : 1 } : {}),
             says:
-              `“${visible(about.queries[rows[from]])}” attends to “${visible(about.keys[place])}” ` +
+              `“${visible(about.queries[rows[from]])}” attends to “${visible(about.keys[index])}” ` +
               `with ${number(row(from)[at])}${signed ? " more than before" : ""}`,
           })),
           page.width,
@@ -279,8 +279,8 @@ export default {
             "div",
             { class: "scroll" },
             heatMap({
-              rows: rows.map(place => about.queries[place]),
-              columns: columns.map(place => about.keys[place]),
+              rows: rows.map(index => about.queries[index]),
+              columns: columns.map(index => about.keys[index]),
               weights: rows.map((_, at) => [...row(at)]),
               name: "One head",
               share: strength,
@@ -291,7 +291,7 @@ export default {
             }),
           )
         : large(page, weights, rows, columns, about, signed);
-    const place = rows[from],
+    const index = rows[from],
       canHide = data.kind !== "cross" && data.kind !== "decoder";
     const bar = h(
       "div",
@@ -307,16 +307,16 @@ export default {
           {
             type: "button",
             "data-do": "mask",
-            onclick: () => page.set({ masked: [...new Set([...state.masked, String(place)])], lock: -1, change: true }),
+            onclick: () => page.set({ masked: [...new Set([...state.masked, String(index)])], lock: -1, change: true }),
           },
-          `Hide “${cut(visible(about.queries[place]), 14)}” from the model`,
+          `Hide “${cut(visible(about.queries[index]), 14)}” from the model`,
         ),
     );
     return {
       pictures: [bar, hidden, ...strip, matrix],
       tables: [
         table(
-          `Layer ${data.layer}, head ${state.head}: from “${visible(about.queries[place])}”`,
+          `Layer ${data.layer}, head ${state.head}: from “${visible(about.queries[index])}”`,
           ["to", signed ? "change" : "weight"],
           columns.map((each, at) => [visible(about.keys[each]), row(from)[at]]),
         ),
@@ -334,8 +334,8 @@ export default {
     }
   },
   pick(page, what) {
-    const place = Number(what.split(" ")[1]);
-    page.set({ lock: page.state.lock === place ? -1 : place });
+    const index = Number(what.split(" ")[1]);
+    page.set({ lock: page.state.lock === index ? -1 : index });
   },
 };
 
@@ -347,7 +347,7 @@ const best = (row, columns, keys) =>
     .map(([value, key]) => `“${visible(key)}” ${number(value, 2)}`)
     .join(", ");
 
-/** A head of many tokens: pixels that tell what they are when pointed at. */
+/** A head of many tokens: pixels that show their values when pointed at. */
 const large = (page, weights, rows, columns, about, signed) => {
   const canvas = pixels(weights, rows.length, columns.length, Math.min(page.width, 720), signed);
   canvas.setAttribute("aria-label", `One head, ${rows.length} by ${columns.length} tokens`);

@@ -129,7 +129,7 @@ export default {
             runs: [],
             why:
               "Choose a set: CrowS-Pairs (.csv) or the folder of Winogender, given with lmlab studio RUNS --data, " +
-              "or in the folder “sets” beside the runs.",
+              "or in the folder “sets” next to the runs.",
           };
     return {
       sets,
@@ -143,10 +143,10 @@ export default {
       notes = data.runs.every(run => JSON.stringify(run.analysis.notes) === alike);
     return {
       pictures: [
-        ...data.runs.flatMap((run, place) => [
+        ...data.runs.flatMap((run, index) => [
           h("h2", {}, run.run),
           ...drawAnalysis(
-            notes && place < data.runs.length - 1 ? { ...run.analysis, notes: [] } : run.analysis,
+            notes && index < data.runs.length - 1 ? { ...run.analysis, notes: [] } : run.analysis,
             page.width,
           ),
         ]),

@@ -8,10 +8,10 @@ import { runColour } from "../colours.js";
 
 const split = text => text.match(/\s+|[\p{L}\p{N}’'_-]+|[^\s\p{L}\p{N}]/gu) ?? [];
 
-/** The text with [MASK] in place of each hidden piece. */
+/** The text with [MASK] instead of each hidden piece. */
 export const hide = (text, hidden) =>
   split(text)
-    .map((piece, place) => (hidden.includes(String(place)) ? "[MASK]" : piece))
+    .map((piece, index) => (hidden.includes(String(index)) ? "[MASK]" : piece))
     .join("");
 
 export default {
@@ -39,19 +39,19 @@ export default {
       before = now;
       const focused = [...words.children].indexOf(document.activeElement);
       words.replaceChildren(
-        ...split(state.text).map((piece, place) =>
+        ...split(state.text).map((piece, index) =>
           /\s/.test(piece)
             ? document.createTextNode(piece)
             : h(
                 "button",
                 {
                   type: "button",
-                  "aria-pressed": state.hidden.includes(String(place)) ? "true" : "false",
+                  "aria-pressed": state.hidden.includes(String(index)) ? "true" : "false",
                   onclick: () =>
                     page.set({
-                      hidden: page.state.hidden.includes(String(place))
-                        ? page.state.hidden.filter(each => each !== String(place))
-                        : [...page.state.hidden, String(place)],
+                      hidden: page.state.hidden.includes(String(index))
+                        ? page.state.hidden.filter(each => each !== String(index))
+                        : [...page.state.hidden, String(index)],
                     }),
                 },
                 piece,
@@ -87,7 +87,7 @@ export default {
     const hidden = state.hidden
       .map(Number)
       .sort((a, b) => a - b)
-      .map(place => split(state.text)[place])
+      .map(index => split(state.text)[index])
       .filter(Boolean);
     const tables = [];
     const pictures = data.runs.map(({ run, filled }) => {

@@ -42,8 +42,8 @@ export default {
         h(
           "ol",
           {},
-          lecture.views.map((view, place) =>
-            h("li", {}, h("a", { href: address(place) }, view.title), view.note && [" – ", view.note]),
+          lecture.views.map((view, index) =>
+            h("li", {}, h("a", { href: address(index) }, view.title), view.note && [" – ", view.note]),
           ),
         ),
         h("pre", {}, toml(lecture)),

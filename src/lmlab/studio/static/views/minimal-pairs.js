@@ -63,11 +63,11 @@ export default {
   },
   draw(page, data, state) {
     page.fields(data);
-    const rows = data.runs[0].scored.slice(0, MOST).map((pair, place) => [
+    const rows = data.runs[0].scored.slice(0, MOST).map((pair, index) => [
       pair.good,
       pair.bad,
       ...data.runs.map(run => {
-        const each = run.scored[place],
+        const each = run.scored[index],
           by = (each.good_score - each.bad_score) / Math.LN2;
         return `${by > 0 ? "✓" : "✗"} ${number(by, 1)}`;
       }),
@@ -78,7 +78,7 @@ export default {
           "figure",
           {},
           h("figcaption", {}, "Share of pairs that are right", h("small", {}, "chance is 50%")),
-          ...data.runs.map((run, place) =>
+          ...data.runs.map((run, index) =>
             bars(
               [
                 {
@@ -88,7 +88,7 @@ export default {
                   says: `${run.run}: ${run.analysis.lead}`,
                 },
               ],
-              runColour(place),
+              runColour(index),
               page.width,
               1,
             ),

@@ -7,7 +7,7 @@ import { bars, colouredText, table } from "../parts.js";
 import { runColour } from "../colours.js";
 
 const TAG_HUES = new Map();
-const place = tag => {
+const index = tag => {
   const name = tag.replace(/^[BIES]-/, "");
   if (!TAG_HUES.has(name)) TAG_HUES.set(name, TAG_HUES.size);
   return TAG_HUES.get(name);
@@ -25,7 +25,7 @@ const draws = {
           colouredText(
             data.words.map((word, at) => ({
               piece: `${word}/${tags[at]}`,
-              share: tags[at] === "O" ? 0 : 0.35 + 0.12 * (place(tags[at]) % 5),
+              share: tags[at] === "O" ? 0 : 0.35 + 0.12 * (index(tags[at]) % 5),
               says: `${word}: ${tags[at]}`,
             })),
             page.width,

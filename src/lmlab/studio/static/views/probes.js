@@ -1,4 +1,4 @@
-// Probes: what a small classifier can read from each layer, beside its controls.
+// Probes: what a small classifier can read from each layer, with controls.
 
 import { post } from "../api.js";
 import { choice, runPicker, textField } from "../fields.js";

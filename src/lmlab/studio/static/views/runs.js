@@ -70,22 +70,22 @@ export default {
     const rows = [],
       units = [...new Set([...page.curves.values()].flat().map(point => point.unit))].sort();
     const series = unit =>
-      state.run.map((name, place) => {
+      state.run.map((name, index) => {
         const points = (page.curves.get(name) ?? []).filter(point => point.unit === unit);
         const of = what =>
           points
             .filter(point => point[what] !== null && point[what] !== undefined && point[state.axis])
             .map(point => ({ x: point[state.axis], y: point[what] }));
-        const told = (list, what) =>
+        const labelled = (list, what) =>
           list.map(point => ({ ...point, says: pointSays(name, what, point, unit, AXES[state.axis]) }));
-        const train = state.train ? told(of("train"), "training") : [],
-          valid = told(of("valid"), "validation");
+        const train = state.train ? labelled(of("train"), "training") : [],
+          valid = labelled(of("valid"), "validation");
         for (const [what, list] of [
           ["training", train],
           ["validation", valid],
         ])
           for (const point of list) rows.push([name, what, point.x, point.y, unit]);
-        return { name, place, points: train, dots: valid.length ? valid : train };
+        return { name, index, points: train, dots: valid.length ? valid : train };
       });
     const charts = units
       .map(unit =>
@@ -107,8 +107,8 @@ export default {
           h(
             "tr",
             {},
-            ["", "run", "model", "", "parameters", "validation bits per byte", "look at it"].map((each, place) =>
-              h("th", { class: place === 4 || place === 5 ? "n" : null }, each),
+            ["", "run", "model", "", "parameters", "validation bits per byte", "look at it"].map((each, index) =>
+              h("th", { class: index === 4 || index === 5 ? "n" : null }, each),
             ),
           ),
         ),
@@ -116,10 +116,10 @@ export default {
           "tbody",
           {},
           page.runs.map(run => {
-            const place = state.run.indexOf(run.name);
+            const index = state.run.indexOf(run.name);
             const box = h("input", {
               type: "checkbox",
-              checked: place >= 0,
+              checked: index >= 0,
               "aria-label": `Show the curve of ${run.name}`,
               onchange: event =>
                 page.set({
@@ -136,7 +136,7 @@ export default {
                   "span",
                   { class: "choices" },
                   box,
-                  place >= 0 && h("span", { class: "swatch", style: { "--c": runColour(place) } }),
+                  index >= 0 && h("span", { class: "swatch", style: { "--c": runColour(index) } }),
                 ),
               ),
               h(

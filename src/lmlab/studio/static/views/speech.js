@@ -20,9 +20,9 @@ export const wordAt = (words, seconds) => words.findIndex(each => seconds >= eac
 
 /** The red, green and blue of a value from 0 to 255. */
 export const soundColour = value => {
-  const place = (value / 255) * (COLOURS.length - 1),
-    below = Math.min(COLOURS.length - 2, Math.floor(place));
-  return COLOURS[below].map((each, band) => Math.round(each + (place - below) * (COLOURS[below + 1][band] - each)));
+  const index = (value / 255) * (COLOURS.length - 1),
+    below = Math.min(COLOURS.length - 2, Math.floor(index));
+  return COLOURS[below].map((each, band) => Math.round(each + (index - below) * (COLOURS[below + 1][band] - each)));
 };
 
 /** The content of a file in base64. */
@@ -56,7 +56,7 @@ const player = (page, data, buttons, line) => {
   const audio = h("audio", { controls: true, src: page.sound, "aria-label": "The recording" });
   const follow = () => {
     const now = wordAt(data.words, audio.currentTime);
-    buttons.forEach((each, place) => each.classList.toggle("said", place === now));
+    buttons.forEach((each, index) => each.classList.toggle("said", index === now));
     line.style.setProperty("left", `${(100 * audio.currentTime) / Math.max(data.seconds, 0.001)}%`);
     if (!audio.paused) requestAnimationFrame(follow);
   };
@@ -108,9 +108,9 @@ export default {
       h("button", { type: "button", title: `${number(each.begin, 2)} to ${number(each.end, 2)} s` }, each.text),
     );
     const audio = player(page, data, buttons, line);
-    buttons.forEach((each, place) =>
+    buttons.forEach((each, index) =>
       each.addEventListener("click", () => {
-        audio.currentTime = data.words[place].begin;
+        audio.currentTime = data.words[index].begin;
       }),
     );
     const words = buttons.flatMap(each => [each, " "]);

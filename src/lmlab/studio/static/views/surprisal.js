@@ -59,11 +59,11 @@ export default {
     const [a, b] = data.runs;
     if (state.show === "difference") {
       if (!b) return { pictures: h("p", { class: "empty" }, "Choose two runs to see their difference."), tables };
-      const words = a.words.map((word, place) => ({
+      const words = a.words.map((word, index) => ({
         piece: word.word,
         first: word.bits,
-        second: b.words[place].bits,
-        by: word.bits - b.words[place].bits,
+        second: b.words[index].bits,
+        by: word.bits - b.words[index].bits,
       }));
       const pieces = words.map(({ piece, first, second, by }) => ({
         piece,
@@ -82,7 +82,7 @@ export default {
               "figcaption",
               {},
               `${a.run} minus ${b.run}`,
-              h("small", {}, `line below: ${a.run} is more surprised; line above: ${b.run} is`),
+              h("small", {}, `line below: ${a.run} has the higher surprisal; line above: ${b.run}`),
             ),
             legend("bits", [-8, -4, -2, 0, 2, 4, 8], bits => Math.sign(bits) * strength(Math.abs(bits) * 1.5), {
               signed: true,

@@ -1,4 +1,4 @@
-// Train: a run or a comparison from the browser, with the command line that it stands for.
+// Train: a run or a comparison from the browser, with its command line.
 
 import { h } from "../dom.js";
 import { get, post } from "../api.js";
@@ -72,7 +72,7 @@ export default {
           ),
         );
       }
-      texts.options(data.texts.map((name, place) => [place, name]));
+      texts.options(data.texts.map((name, index) => [index, name]));
     };
     return [
       choice(page, "What", "what", [

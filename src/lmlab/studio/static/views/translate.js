@@ -58,9 +58,9 @@ export default {
       ]),
     );
     const { alignment } = data,
-      end = (list, place) => (place === list.length - 1 ? "■" : list[place]);
-    const source = alignment?.source.map((_, place) => end(alignment.source, place)),
-      target = alignment?.target.map((_, place) => end(alignment.target, place));
+      end = (list, index) => (index === list.length - 1 ? "■" : list[index]);
+    const source = alignment?.source.map((_, index) => end(alignment.source, index)),
+      target = alignment?.target.map((_, index) => end(alignment.target, index));
     const picture = alignment
       ? h(
           "figure",
@@ -92,7 +92,7 @@ export default {
             table(
               "Attention of target tokens to source tokens",
               ["", ...source],
-              alignment.weights.map((row, place) => [target[place], ...row]),
+              alignment.weights.map((row, index) => [target[index], ...row]),
             ),
           ]
         : [],

@@ -1,4 +1,4 @@
-// Write: texts that are drawn, and a beam search that can be stepped through, pinned and forced.
+// Write: sampled texts, and a beam search that can be stepped through, pinned and forced.
 
 import { h, number, visible } from "../dom.js";
 import { complete, post } from "../api.js";
