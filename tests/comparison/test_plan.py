@@ -21,6 +21,7 @@ from lmlab.comparison.plan import (
 )
 from lmlab.comparison.runner import Unwatched, prepare_corpora
 from lmlab.models import LINEAGE, create
+from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.tokenizers import train as train_tokenizer
 
 COMPARED = [name for name, system in LINEAGE.items() if set(system.does) & {"next token", "masks"}]
@@ -45,12 +46,10 @@ def test_systems_by_name_and_by_what_they_predict() -> None:
 
 @pytest.mark.parametrize("name", [name for name in LINEAGE if "target text" in LINEAGE[name].does])
 def test_a_translator_is_refused_with_the_command_for_it(name: str) -> None:
-    refused = "writes a target text.*lmlab evaluate RUN --source"
-    if "transcripts" in LINEAGE[name].does:
-        refused = "writes the text of a recording.*lmlab evaluate RUN clips.tsv"
-    elif "captions" in LINEAGE[name].does:
-        refused = "writes the caption of a picture.*lmlab evaluate RUN captions.tsv"
-    with pytest.raises(ValueError, match=f"(?s){name} {refused}"):
+    known_for = DESCRIPTIONS[LINEAGE[name].does[0]]
+    command = {"commands": "lmlab act RUN --env", "target text": "lmlab evaluate RUN --source"}
+    refused = f"{name} {known_for.does}.*{command.get(known_for.name, 'lmlab evaluate RUN ')}"
+    with pytest.raises(ValueError, match=f"(?s){refused}"):
         choose_systems(f"gpt2,{name}")
 
 

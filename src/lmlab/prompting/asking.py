@@ -75,6 +75,7 @@ def ask(
     At most `most` items are used, sampled with the seed. Each item has its own examples, sampled with the seed; those
     for fewer shots are the last of those for more. An example with the content of the item is never shown before it.
     """
+    rule = ChainRule(lm.writer.model, lm.writer.frame)
     asked = list(items.asked)
     if most is not None and most < len(asked):
         asked = random.Random(seed).sample(asked, most)
@@ -102,7 +103,7 @@ def ask(
         fitting = fit_prompts(lm, template, asked, parts)
         prompts = [template.separator.join(each) for each in parts]
         if template.kind == "choose":
-            answered = _choose(lm, template, asked, prompts, batch=batch, report=report)
+            answered = _choose(lm, template, asked, prompts, rule=rule, batch=batch, report=report)
         else:
             answered = _write(lm, template, asked, prompts, report=report)
         true = [item.answer for item in asked]
@@ -154,11 +155,11 @@ def _choose(
     asked: Sequence[Item],
     prompts: Sequence[str],
     *,
+    rule: ChainRule,
     batch: int,
     report: ReportProgress,
 ) -> _Answered:
     """Choose the most probable candidate of each item, by the sum of log-probabilities or a normalised one."""
-    rule = ChainRule(lm.writer.model, lm.writer.frame)
     priors: dict[str, float] = {}
     predicted: dict[str, list[int]] = {name: [] for name in NORMALISATIONS}
     prior = template.prior or template.prompt.rsplit("}", 1)[-1] or " "

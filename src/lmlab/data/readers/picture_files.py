@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -161,13 +162,24 @@ class Archive:
         """Return the bytes of an entry; a BadPictureError if it is damaged or larger than its header says."""
         limit = min(MOST_BYTES, self.entries[entry])
         try:
-            with zipfile.ZipFile(self.path) as archive, archive.open(entry) as file:
+            with self._opened().open(entry) as file:
                 data = file.read(limit + 1)
         except Exception as error:  # damaged entries raise errors of several modules
             raise BadPictureError(f"{self.path}/{entry} cannot be unpacked: {error}") from None
         if len(data) > limit:
             raise BadPictureError(f"{self.path}/{entry} unpacks to more than {limit:,} bytes")
         return data
+
+    def _opened(self) -> zipfile.ZipFile:
+        """The file, opened once by each thread: its directory is long to read, and a handle is not shared."""
+        if not hasattr(self._handles, "file"):
+            self._handles.file = zipfile.ZipFile(self.path)
+        found: zipfile.ZipFile = self._handles.file
+        return found
+
+    @cached_property
+    def _handles(self) -> threading.local:
+        return threading.local()
 
 
 class PictureRow(NamedTuple):
