@@ -8,8 +8,9 @@ models/captioner.py:
     p_k = softmax_i(wᵀ tanh(W₁ v_i + W₂ u_{k−1}))                           (18, 19)
     u_k = u_{k−1} + Σ_i p_ki v_i                                            (20, 21)
 
-P(answer | picture, question) = softmax(W u_K + b) is the head of the task (tasks/visual_questions.py). Without
-attention all regions have the weight 1 / R. Shapes: B rows, R regions, T tokens, H width of a question.
+P(answer | picture, question) = softmax(W ReLU(V u_K + c) + b) is the head of the task (tasks/visual_questions.py); the
+paper's has no hidden layer, and a sum of vectors cannot be compared by a linear map ("is the star left of the cross?").
+Without attention all regions have the weight 1 / R. Shapes: B rows, R regions, T tokens, H width of a question.
 """
 
 from __future__ import annotations

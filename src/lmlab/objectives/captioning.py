@@ -33,7 +33,8 @@ class CaptioningConfig(Config):
 class Captioning(TargetLoss):
     """−log P(y | picture) + λ Σ_i (1 − Σ_t α_ti)², divided by the number of tokens (Xu et al. 2015, equation 14).
 
-    The second term is reported as `coverage_loss`. Padding of a caption is in neither of them.
+    The second term is reported as `coverage_loss`. Padding of a caption is in neither of them. With more regions than
+    words it is smallest where attention is spread evenly, so λ is 0 unless it is asked for.
     """
 
     Config: ClassVar[type[Config]] = CaptioningConfig
