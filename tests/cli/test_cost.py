@@ -112,7 +112,7 @@ def test_the_speed_of_a_translator_is_in_pairs(monkeypatch: pytest.MonkeyPatch) 
     from lmlab.training.settings import TrainConfig
 
     done = TrainingProgress(units={"tokens": 6000}, seconds=2.0, cost=(2.0, 2.0, 16.0))
-    monkeypatch.setattr(benchmark, "train", lambda *_: done)
+    monkeypatch.setattr(benchmark.Trainer, "run", lambda _: done)
     monkeypatch.setattr(benchmark, "Validator", lambda *_, **__: lambda: None)
     monkeypatch.setattr(benchmark, "VALIDATION_SECONDS", 0.0)
     for name, pairs in (("transformer", 1500), ("seq2seq", 1500), ("bart", 3000), ("bert", 3000)):

@@ -24,7 +24,7 @@ from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.abilities import Detects, ability, require
 from lmlab.models.electra import Electra, ElectraConfig
-from lmlab.runs.model_files import model_tensors
+from lmlab.runs.model_files import model_tensors, with_new_names
 from lmlab.runs.storage import read_tensors, write_tensors
 
 transformers = pytest.importorskip("transformers")
@@ -220,3 +220,10 @@ def test_a_discriminator_begins_as_the_generator_of_a_run_that_has_no_other() ->
 def test_only_a_generator_alone_may_be_given_a_discriminator() -> None:
     assert Electra.changeable({"parts": "generator"}) == ("parts", "generator")
     assert Electra.changeable({"parts": "both"}) == ()
+
+
+def test_names_of_earlier_versions_are_read() -> None:
+    new = model_tensors(make())
+    old = {name.replace("detector_output", "verdict"): tensor for name, tensor in new.items()}
+    assert old.keys() != new.keys()
+    assert with_new_names(old, Electra).keys() == new.keys()

@@ -82,7 +82,7 @@ class Activations:
             if (matcher := ability(model, MatchesPictures)) is not None:
                 matcher.embed_pictures(**inputs)
                 matcher.embed_texts(torch.zeros(rows, window, dtype=torch.long, device=model.device))
-            elif ability(model, WritesTarget) is not None and "sound" not in inputs:
+            elif ability(model, WritesTarget) is not None and model.main_input == "source":
                 model(**inputs, source=inputs["tokens"])
             elif ability(model, FillsMasks) is not None:
                 fill_masks(model, inputs["tokens"], masks=max(1, round(self._predicted * window)))

@@ -140,6 +140,8 @@ def _unit(model: Model) -> str:
         return "picture" if model.main_input == "pixels" else "unit of what is read"
     if ability(model, MatchesPictures) is not None:
         return "pair of a picture and a text"
+    if model.main_input == "pixels":
+        return "picture with its text"
     if ability(model, Transcribes) is not None:
         return "token with its share of a whole window of sound"
     return "token" if ability(model, WritesTarget) is None else "pair of a source and a target token"
