@@ -141,7 +141,7 @@ class Matcher:
 
 
 def in_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Lists of `size` items, of which the last may have fewer."""
+    """Lists of `size` items; the last may have fewer."""
     rest = iter(items)
     while part := list(islice(rest, size)):
         yield part

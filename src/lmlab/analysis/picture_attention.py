@@ -77,7 +77,7 @@ class PictureAttention(Viewed):
         patch: tuple[int, int] | None = None,
         only_rollout: bool = False,
     ) -> PictureAttention:
-        """The same, of which one layer, head or patch is drawn."""
+        """The same, limited to one layer, head or patch."""
         return replace(self, layer=layer, head=head, patch=patch, only_rollout=only_rollout)
 
     @property

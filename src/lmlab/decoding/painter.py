@@ -46,7 +46,7 @@ class Painter:
         return [self.tokenizer.decode(each.ids) for each in found]
 
     def hide(self, picture: PixelArray, *, rows: int | None = None) -> PixelArray:
-        """Return a picture in the model's levels, of which only the first `rows` rows are shown."""
+        """Return the first `rows` rows of a picture in the model's levels."""
         ids = self.tokenizer.encode(picture)[: self.given_tokens(rows)]
         background = np.full(self.tokenizer.pictures.shape, 128, np.uint8)
         shown = len(ids) // self.tokenizer.pictures.width

@@ -12,7 +12,7 @@ soft attention):
 
 The convolutions of a small net see a part of the picture only, so a learnt vector is added for the place of each
 region. The objective, with its doubly stochastic attention, is in objectives/captioning.py. Shapes: B pictures, K
-captions in the writing for each, R regions, T target tokens, D width of a region, H width of the decoder's state.
+captions decoded for each (beams), R regions, T target tokens, D width of a region, H width of the decoder's state.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class RegionsConfig(PictureModelConfig, TokenModelConfig):
 
     encoder: Literal["conv", "vit"] = Field("conv", description="regions: of a convolutional net, or a ViT's patches")
     convolutions: list[int] = Field(
-        [32, 64, 128], min_length=1, max_length=6, description="of conv: channels of each layer; each halves the sides"
+        [32, 64, 128], min_length=1, max_length=6, description="conv: channels of each layer; each halves the sides"
     )
-    patch: int | None = Field(None, ge=1, description="of vit: side of a patch in pixels; none: at most 64 patches")
-    patch_width: int = Field(128, ge=1, description="of vit: hidden size")
-    patch_heads: int = Field(4, ge=1, description="of vit: attention heads; must divide its width")
-    patch_layers: int = Field(4, ge=1, description="of vit: Transformer blocks")
+    patch: int | None = Field(None, ge=1, description="vit: side of a patch in pixels; none: at most 64 patches")
+    patch_width: int = Field(128, ge=1, description="vit: hidden size")
+    patch_heads: int = Field(4, ge=1, description="vit: attention heads; must divide its width")
+    patch_layers: int = Field(4, ge=1, description="vit: Transformer blocks")
     attention: Literal["additive", "none"] = Field(
         "additive", description="attention over the regions; none: their mean, for comparison"
     )
@@ -236,7 +236,7 @@ class Captioner(EncoderDecoder):
         return by_depth(self, (self.embedding,), (self.encoder,), (self.decoder, *read, self.from_state))
 
     def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
-        """Of the encoder for one picture, which is what tasks read."""
+        """FLOPs of encoding one picture: tasks use only the encoder."""
         return self.encoder.flops()
 
     def pair_flops(self, source: int, target: int) -> float:

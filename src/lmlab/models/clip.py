@@ -101,7 +101,7 @@ class Stack(NamedTuple):
     epsilon: float
 
     def flops(self, length: int) -> float:
-        """Forward, of a row of this length of which one vector is read: of the last block, keys and values alone.
+        """FLOPs of a row of this length, one vector of which is used: the last block computes keys and values alone.
 
         At that place the rest of the last block is computed: 10 of its 12 · width² weights, and one row of attention.
         """
@@ -203,7 +203,7 @@ class TextEncoder(Encoder):
         nn.init.normal_(self.positions.weight, std=0.01)
 
     def forward(self, tokens: Tensor, lengths: Tensor | None = None, at: Tensor | None = None) -> Tensor:
-        """tokens [B, T], of which row i has lengths[i] -> vectors [B, T, D]; or that of the last token [B, 1, D]."""
+        """tokens [B, T], lengths[i] of them in row i -> vectors [B, T, D]; or that of the last token [B, 1, D]."""
         longest = tokens.shape[1]
         check_window(0, longest, len(self.positions.weight))
         padding = pack_by_length(tokens, lengths)
@@ -262,7 +262,7 @@ class Clip(Model):
         return F.normalize(self.picture_projection(self.picture_encoder(pixels, first)[:, 0]), dim=-1)
 
     def embed_texts(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """tokens [B, T], of which row i has lengths[i] -> unit vectors [B, space], from that of the last token."""
+        """tokens [B, T], lengths[i] of them in row i -> unit vectors [B, space], from that of the last token."""
         full = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
         last = (full if lengths is None else lengths.to(tokens.device))[:, None] - 1
         return F.normalize(self.text_projection(self.text_encoder(tokens, lengths, last)[:, 0]), dim=-1)

@@ -1,4 +1,4 @@
-"""Decision Transformer: a Transformer decoder that chooses actions from what is still to be gained and what was seen.
+"""Decision Transformer: a Transformer decoder that chooses actions from the return to go and the states so far.
 
 Chen et al. 2021, "Decision Transformer: Reinforcement Learning via Sequence Modeling", section 3 and algorithm 1.
 Step t of an episode is three tokens: the return to go R_t (the sum of the rewards from t on), the state s_t and the
@@ -11,7 +11,7 @@ action a_t, with one vector P[t] for the time of all three:
 To act, ask for a return: R_1 is what is asked for, and R_{t+1} = R_t − r_t. Without returns (`returns = false`) it is
 behaviour cloning, which imitates the average of the episodes.
 
-Shapes: B episodes, T steps, S numbers of a state, A numbers of an action, D width.
+Shapes: B episodes, T steps, S state dimensions, A action dimensions (discrete actions are one-hot), D width.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class DecisionTransformerConfig(ModelConfig):
 
     UNREAD: ClassVar[Mapping[str, Any]] = {"states": 4, "actions": 2, "discrete": True, "longest": 1000}
 
-    states: int = Field(ge=1, description="numbers of a state; set by the data")
-    actions: int = Field(ge=1, description="discrete actions, or numbers of a continuous one; set by the data")
+    states: int = Field(ge=1, description="state dimensions; set by the data")
+    actions: int = Field(ge=1, description="discrete actions, or action dimensions; set by the data")
     discrete: bool = Field(description="whether actions are discrete; set by the data")
     longest: int = Field(ge=1, le=10**7, description="the most steps of an episode; set by the data")
     width: int = Field(128, ge=1, description="hidden size: width of the vectors")
@@ -82,7 +82,7 @@ class Block(nn.Module):
 
 
 class History(NamedTuple):
-    """The last steps of episodes that are under way."""
+    """The last steps of unfinished episodes."""
 
     states: Tensor  # [B, T, S]
     actions: Tensor  # [B, T, A], the last one not yet known
@@ -101,10 +101,10 @@ class DecisionTransformer(Model):
     def __init__(self, config: DecisionTransformerConfig) -> None:
         super().__init__()
         self.config = config
-        self.returns = Linear(1, config.width) if config.returns else None
-        self.states = Linear(config.states, config.width)
-        self.actions = Linear(config.actions, config.width)
-        self.times = nn.Embedding(config.longest, config.width)
+        self.embed_return = Linear(1, config.width) if config.returns else None
+        self.embed_state = Linear(config.states, config.width)
+        self.embed_action = Linear(config.actions, config.width)
+        self.embed_time = nn.Embedding(config.longest, config.width)
         self.entry_norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
@@ -132,10 +132,10 @@ class DecisionTransformer(Model):
         """The vectors [B, 3T, D] of all steps for the first block: return to go, state, action, and so on."""
         if states.shape[1] > self.config.window:
             raise ValueError(f"{states.shape[1]} steps at once: this model reads {self.config.window}")
-        time = self.times(timesteps.clamp(max=self.config.longest - 1))
-        tokens = [self.states(states) + time, self.actions(actions) + time]
-        if self.returns is not None:
-            tokens.insert(0, self.returns(returns[..., None]) + time)
+        time = self.embed_time(timesteps.clamp(max=self.config.longest - 1))
+        tokens = [self.embed_state(states) + time, self.embed_action(actions) + time]
+        if self.embed_return is not None:
+            tokens.insert(0, self.embed_return(returns[..., None]) + time)
         x: Tensor = self.dropout(self.entry_norm(torch.stack(tokens, dim=2).flatten(1, 2)))
         return x
 
@@ -149,7 +149,7 @@ class DecisionTransformer(Model):
         lengths: Tensor | None = None,
         state: State = None,
     ) -> Output:
-        """Steps of episodes -> the vectors [B, T, D] of their states, which know what came before, but not the action.
+        """Steps of episodes -> the vectors [B, T, D] of their states, computed from the steps before and the return.
 
         `lengths` are not needed: causal attention never sees the padding at the end of a row.
         """
@@ -180,8 +180,10 @@ class DecisionTransformer(Model):
         """The scores [B, A] of the next action in states [B, S], with returns to go [B]; and the new history.
 
         `actions` [B, A] are those that were taken in the step before; None in the first. The model reads the last
-        `window` steps, and computes them anew: once a window is full, every vector in it changes.
+        `window` steps, and computes all of them again: once a window is full, every vector in it changes.
         """
+        if (actions is None) != (history.states.shape[1] == 0):
+            raise ValueError("give the actions of the step before, except in the first step of an episode")
         before = history.actions.clone()
         if actions is not None:
             before[:, -1] = actions
@@ -197,7 +199,7 @@ class DecisionTransformer(Model):
 
     def depths(self) -> list[list[nn.Parameter]]:
         *below, last = self.blocks
-        first = (self.returns, self.states, self.actions, self.times, self.entry_norm)
+        first = (self.embed_return, self.embed_state, self.embed_action, self.embed_time, self.entry_norm)
         return by_depth(self, first, *((block,) for block in below), (last, self.norm))
 
     def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:

@@ -55,7 +55,7 @@ class Block(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        """x [B, T, D] -> [B, T, D]; `slot` holds the keys and values of the tokens before."""
+        """x [B, T, D] -> [B, T, D]; `slot` is this block's part of the cache, with the keys and values before."""
         x = self.attention_norm(x + self.dropout(self.attention(x, slot)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x
@@ -91,9 +91,10 @@ class GPT(NextTokenModel):
         return x
 
     def forward(self, tokens: Tensor, *, state: State = None, lengths: Tensor | None = None) -> Output:
-        """Read tokens [B, T]; with a state from `start`, they continue the text that it has read.
+        """Tokens [B, T] -> hidden vectors [B, T, D], which `self.output` turns into logits, and the cache after them.
 
-        `lengths` are not needed: causal attention never sees the padding at the end of a row.
+        `state` is the key-value cache of the tokens before (see `start`); None reads from position 0. `lengths` are not
+        needed: causal attention never sees the padding at the end of a row.
         """
         length = tokens.shape[1]
         check_window(0 if state is None else state.length, length, self.config.window)
@@ -132,7 +133,7 @@ class GPT(NextTokenModel):
         return by_depth(self, (self.embedding, self.positions), *((block,) for block in below), (last, self.norm))
 
     def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
-        """2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V.
+        """FLOPs per token: 2 per weight of a linear layer, and 4·T·D per layer for QKᵀ and its product with V.
 
         Attention is counted for all T keys, as profilers count it, though a causal kernel leaves out about half.
         """

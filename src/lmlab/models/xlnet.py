@@ -10,9 +10,11 @@ itself; yet tokens later in the order must attend to it. Hence two streams with 
     g_i⁽⁰⁾ = w           g_i⁽ᵐ⁾ = Attention(Q = g_i⁽ᵐ⁻¹⁾, KV = h⁽ᵐ⁻¹⁾ of the tokens before i in z)     query stream
     P(x_i | the tokens before i in z) = softmax(E g_i + c)_{x_i}
 
-The order is expressed by masks: nothing is permuted. g is computed only at the positions that are predicted. Keys and
-values include the memory of Transformer-XL (section 2.4). Tasks use the content stream, in which each token attends to
-all others. In the order of the text, XLNet is an ordinary left-to-right language model.
+Positions enter only as distances, inside attention (layers/two_stream_attention.py): the score of query i and key j is
+(q_i + u)·k_j + (q_i + v)·W_R R_{i−j} + (q_i + s)·e_ij, with R the sinusoids of a distance and e a vector for "same
+segment" or "other segment". The order is expressed by masks: nothing is permuted. g is computed only at the positions
+that are predicted. Keys and values include the memory of Transformer-XL (section 2.4). Tasks use the content stream, in
+which each token attends to all others. In the order of the text, XLNet is an ordinary left-to-right language model.
 """
 
 from __future__ import annotations
@@ -100,12 +102,13 @@ class Block(nn.Module):
         inputs, keys_values = prepend_memory(h, memory, project=self.attention.key_value)
         x = self.attention_norm(x + self.dropout(self.attention(x, keys_values, context)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        # The memory keeps the inputs of a layer in training, because W_K and W_V change; else their keys and values.
         return x, inputs if self.training else keys_values
 
 
 @dataclass(frozen=True)
 class Text:
-    """The tokens that a call reads, and what is known about them."""
+    """The tokens of one call, with their segments, direction and memory."""
 
     tokens: Tensor  # [B, T]
     segments: Tensor | None = None  # [B, T]
@@ -149,7 +152,7 @@ class XLNet(EncoderModel):
         super().__init__()
         self.config = config
         self.memory = config.memory
-        """Tokens in the memory; may be increased after training, because there is no longest distance."""
+        """Tokens in the memory; may be increased after training, because distances have no upper limit."""
         self.embedding = nn.Embedding(config.vocabulary, config.width)
         self.query = nn.Parameter(torch.empty(config.width))  # w, the first g of every position
         self.dropout = Dropout(config.dropout)
@@ -164,6 +167,7 @@ class XLNet(EncoderModel):
                 nn.init.normal_(parameter, std=0.1 if scale else 0.02)
 
     def offers(self) -> Iterable[object]:
+        """Itself, for vectors; with an output layer also as a model that fills masks and one that predicts next."""
         yield self
         if self.output is not None:
             yield OrderedFiller(self, self.output)
@@ -188,7 +192,9 @@ class XLNet(EncoderModel):
 
         If there is padding, no memory is returned, because it would contain the padding.
         """
-        real = token_mask(tokens, lengths)
+        real = token_mask(tokens, lengths)  # False at padding
+        # Analyses that watch the layers or the attention get the vectors of all tokens, with zeros at padding.
+        # Otherwise the last layer computes only the vectors at `at`.
         watched = is_watched() or layers_watched()
         with watching_layers(when=layers_watched()) as layers:
             hidden, memory = self.read_content(
@@ -248,17 +254,17 @@ class XLNet(EncoderModel):
         length, memory = text.length, text.remembered
         positions = None if queries is None else queries.positions
         next_tokens = queries is not None and queries.next_tokens
-        back = memory + length if next_tokens else memory + length - 1
-        forward = 0 if next_tokens else length - 1
+        farthest_back = memory + length if next_tokens else memory + length - 1
+        farthest_ahead = 0 if next_tokens else length - 1
         if text.backwards is not None:  # distances of a row in reverse order are negated
-            forward = back
+            farthest_ahead = farthest_back
         filled = None if text.memory is None else text.memory.mask(length)
         count = length + (0 if positions is None else positions.shape[1])
         segments = text.segments
         return AttentionContext(
-            distances=self._distances(text.memory, back, forward),
-            back=back,
-            forward=forward,
+            distances=self._distances(text.memory, farthest_back, farthest_ahead),
+            back=farthest_back,
+            forward=farthest_ahead,
             tokens=length,
             positions=None if positions is None else positions + memory,
             mask=add_memory(mask, queries=count, memory=memory, filled=filled),
@@ -267,11 +273,11 @@ class XLNet(EncoderModel):
         )
 
     def _distances(self, memory: Memory | None, back: int, forward: int) -> SignedDistances:
-        """The sinusoids of the distances; those of the memory, if there are enough of them."""
+        """The sinusoids of distances up to `back` and `forward`; taken from the memory if it has that many."""
         known: SignedDistances | None = None if memory is None else memory.distances
         if known is not None and known.longest >= back and known.forward >= forward:
             return known
-        longest = back if self.training else 1 << back.bit_length()  # enough for more tokens to come
+        longest = back if self.training else 1 << back.bit_length()  # also for the next calls
         return SignedDistances(longest, forward, like=self.embedding.weight)
 
     def _update_memory(self, text: Text, inputs: Sequence[Tensor], context: AttentionContext) -> Memory:
@@ -282,10 +288,10 @@ class XLNet(EncoderModel):
         return by_depth(self, (self.embedding, self.query), *((block,) for block in self.blocks))
 
     def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
-        """Content stream: 2 per weight of a product, 4·S·D for content and values, 2·(S + T)·D for distances.
+        """FLOPs per token of the content stream: 2 per weight, 4·S·D for content and values, 2·(S + T)·D for distances.
 
         S = remembered + window is the number of keys. The last layer computes keys and values of all tokens, and the
-        rest for a `fraction` of them. W_R R is computed once for a batch and is not counted.
+        rest for a `fraction` of them. W_R R (the distances) is computed once for a batch and is not counted.
         """
         span, layers = window + remembered, self.config.layers
         queries = self._query_flops(span, distances=span + window)
@@ -347,7 +353,7 @@ class OrderedFiller(Filler):
         self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
     ) -> float:
         rows, window = inputs["tokens"].shape
-        if positions is None:  # T copies of each row
+        if positions is None:  # each row is read once for each of its tokens
             return rows * window * window * self.encoder.filling_flops(window, fraction=1 / window)
         fraction = positions / window
         return rows * window * self.encoder.filling_flops(window, fraction=fraction, remembered=remembered)
@@ -358,8 +364,9 @@ class OrderedFiller(Filler):
         `order` [B, T] is 0 for tokens that are given, and n for the n-th token that is predicted: it attends to the
         given tokens and to those before it in the order. Tokens with the same number do not attend to each other.
         """
-        shape, readable = inputs["tokens"].shape, order.device.type == "cpu" and not torch.compiler.is_compiling()
-        if order.shape != shape or (readable and bool((order < 0).any())):
+        shape = inputs["tokens"].shape
+        on_cpu = order.device.type == "cpu" and not torch.compiler.is_compiling()  # elsewhere the check would wait
+        if order.shape != shape or (on_cpu and bool((order < 0).any())):
             raise ValueError(
                 f"an order of shape {list(order.shape)} for tokens of shape {list(shape)}: give one number for each "
                 f"token, 0 where it is given and n where it is the n-th to be predicted"

@@ -99,7 +99,7 @@ class Captioning(TargetLoss):
 
 
 def coverage_of(weights: Tensor, predicted: Tensor) -> Tensor:
-    """Σ_i (1 − Σ_t α_ti)² of all pictures: α [B, T, R], of which the tokens `predicted` [B, T] count."""
+    """Σ_i (1 − Σ_t α_ti)² of all pictures: α [B, T, R]; only the tokens `predicted` [B, T] count."""
     return (1 - (weights * predicted[..., None]).sum(1)).square().sum()
 
 

@@ -126,7 +126,7 @@ class Transcription(TargetLoss):
         return usual + PASSES * scores * require(model, LearnsTarget).head_flops()
 
     def mask(self, sound: Tensor, lengths: Tensor) -> Tensor:
-        """Spectrograms [B, M, F] of which random bands of frequencies and of times are zero, near their mean."""
+        """Spectrograms [B, M, F] with random bands of frequencies and of times set to zero, near their mean."""
         rows, bands, frames = sound.shape
         widest = lengths.clamp(max=4 * self.config.mask_frames) / 4
         for _ in range(self.config.masks):

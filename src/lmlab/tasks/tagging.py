@@ -1,4 +1,9 @@
-"""A tag for each word: names, parts of speech, chunks; with or without a conditional random field over the tags."""
+"""A tag for each word: names, parts of speech, chunks; with or without a conditional random field over the tags.
+
+Data flow: `items` splits sentences into parts that fit the window; `batch` pads them, with spellings and the states of
+frozen language models; `positions` says which vectors are read, the first piece of each word; `score` gives the scores
+of the tags, from which `loss_of` computes the loss, and `decode` and `predictions` the tags. tasks/task.py calls them.
+"""
 
 from __future__ import annotations
 
@@ -40,16 +45,16 @@ class TaggingConfig(TextTaskConfig):
     """Settings of tagging."""
 
     spelling: int | None = Field(
-        None, ge=3, description="of taggers: most characters of a word, with its begin and end marks"
+        None, ge=3, description="tagger: most characters of a word, with its begin and end marks"
     )
     states: list[str] = Field(
-        [], description="of taggers: runs of frozen language models whose states are added to the words (TagLM)"
+        [], description="tagger: runs of frozen language models whose states are added to the words (TagLM)"
     )
     state_layers: Literal["last", "mix"] = Field(
-        "last", description="of states: the last layer, or a mix of all layers that the tagger learns (ELMo)"
+        "last", description="tagger with states: their last layer, or a learnt mix of all layers (ELMo)"
     )
     vectors: str | None = Field(
-        None, description="of taggers: file of word vectors to begin with, in word2vec's or GloVe's text format"
+        None, description="tagger: file of initial word vectors, in word2vec's or GloVe's text format"
     )
     crf: bool = Field(False, description="a linear-chain conditional random field over the tags (Lafferty et al. 2001)")
 
@@ -124,12 +129,15 @@ class Tagging(TextTask):
 
     @property
     def pair(self) -> bool | None:
+        """False: an example is one sentence."""
         return False
 
     def as_read(self, text: str | Sequence[str]) -> str | tuple[str, ...]:
+        """The words of a text."""
         return split_words(text) if isinstance(text, str) else tuple(text)
 
     def find_fault(self, example: Example) -> str | None:
+        """What is wrong with an example that a user gives in Python; None if nothing is."""
         words = not isinstance(example.a, str) and all(isinstance(word, str) for word in example.a)
         return None if words else "tagging reads the words of a sentence: give a list of words, each a str"
 
@@ -144,9 +152,11 @@ class Tagging(TextTask):
         return f"{line}   (no spans)" if self.config.scheme is not None and set(found.value) == {"O"} else line
 
     def open(self, run: Path) -> None:
+        """Use the copies of the frozen language models that a run keeps."""
         self.language = self.language.kept_in(run / STATES)
 
     def outside(self, run: Path) -> list[str]:
+        """The frozen language models that are not inside a run, and so may be missing after it was moved."""
         return [folder for folder in self.language.folders if not Path(folder).is_relative_to(run)]
 
     def precompute(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
@@ -159,6 +169,7 @@ class Tagging(TextTask):
         return self.language.flops([item.words or () for item in items]) if self.config.states else 0.0
 
     def flops_batch(self, raw: Sequence[Item]) -> Batch:
+        """A batch without the states of frozen language models: enough to count FLOPs, and quick to make."""
         batch = super().batch(raw)
         if raw[0].vectors is None and self.config.spelling is not None:
             batch.inputs["spellings"] = spell_rows([item.words or () for item in raw], longest=self.config.spelling)
@@ -226,6 +237,7 @@ class Tagging(TextTask):
         found = []
         for item, row in zip(items, rows, strict=True):
             pieces = next(iter(row.inputs.values())).positions("a")
+            # A word without a piece, or one that was truncated, gets the vector at position 0.
             found.append([pieces.get(piece, 0) for piece in (item.positions or {}).values()])
         return {"at": pad_rows(found)[0]}
 
@@ -250,6 +262,7 @@ class Tagging(TextTask):
         return total
 
     def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
+        """The best tags of each item, and the softmax of each tag at its word (also with a CRF: no marginals)."""
         words = torch.tensor([len(item.positions or ()) for item in items])
         probabilities = scores.float().softmax(-1).cpu()
         if "crf" in heads:
@@ -272,11 +285,11 @@ class Tagging(TextTask):
 
 def scheme_of(labelled: Labelled) -> str | None:
     """The scheme of the tags as the reader gives them: IOB2, whatever the file has; None for plain tags."""
-    return labelled.scheme and "IOB2"
+    return "IOB2" if labelled.scheme else None
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """The words of a sentence with punctuation apart, as tagged corpora have them; abbreviations stay whole (U.S.)."""
+    """The words of a sentence, punctuation marks as separate words; abbreviations stay whole (U.S.)."""
     found: list[str] = []
     for word in text.split():
         match = re.fullmatch(r"([(\[{\"“‘]*)(.*?)([.,;:!?)\]}\"”’…]*)", word, re.S)

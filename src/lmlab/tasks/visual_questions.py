@@ -1,7 +1,7 @@
 """Questions about pictures: the answer is one of the answers in the training data.
 
 The model reads the pixels and the question: one that reads both at once (`vqa`), or one that gives each a vector in one
-space (`MatchesPictures`), of which the head reads both and their product.
+space (`MatchesPictures`); the head reads both vectors and their product.
 """
 
 from __future__ import annotations

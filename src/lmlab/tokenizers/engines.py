@@ -104,7 +104,7 @@ def gpt_engine(model: Any) -> hf.Tokenizer:
 
 
 def clip_engine(vocabulary: dict[str, int], merges: list[tuple[str, str]]) -> hf.Tokenizer:
-    """Return CLIP's byte pairs: lowercase words, digits and signs, each of which ends in `</w>` (Radford et al. 2021).
+    """Return CLIP's byte pairs: lowercase words, digits and signs, each ending in `</w>` (Radford et al. 2021).
 
     The text comes back with a space after every word; its spaces and upper case are lost.
     """

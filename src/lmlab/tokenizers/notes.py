@@ -215,7 +215,7 @@ class Events(MusicTokenizer):
 
 
 def clean(performance: Performance) -> list[tuple[int, int, int, int]]:
-    """Return the notes as (start, end, pitch, loudness class) in time steps, none of which overlap at one pitch.
+    """Return the notes as (start, end, pitch, loudness class) in time steps; notes of one pitch do not overlap.
 
     A note ends where the next one of its pitch begins, and lasts at least one step. Of several that begin together the
     longest stays.

@@ -104,7 +104,7 @@ class PictureProcessor(Config):
 
 
 def flatten_alpha(pixels: Pixels, background: int) -> Pixels:
-    """Pixels with 2 or 4 channels, of which the last is opacity, over a grey background; others as they are."""
+    """Pixels with 2 or 4 channels (the last is opacity) over a grey background; others as they are."""
     if pixels.shape[2] in (1, 3):
         return pixels
     alpha = pixels[..., -1:].astype(np.float32) / 255

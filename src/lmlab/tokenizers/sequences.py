@@ -35,7 +35,7 @@ class SequenceTokenizer(ABC):
     @classmethod
     @abstractmethod
     def from_spec(cls, options: str) -> Self:
-        """Return the tokenizer of a spec, of which `options` is the part after the colon."""
+        """Return the tokenizer of a spec; `options` is the part after its colon."""
 
     @property
     @abstractmethod

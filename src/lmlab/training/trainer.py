@@ -112,7 +112,7 @@ class Trainer:
                 self.validation.run()
                 if self.stopped_improving():
                     progress.ended = "early"
-            if done:
+            if done and not progress.ended:
                 progress.ended = "budget"
             if self.checkpointer is not None and not progress.ended and self.checkpointer.is_due():
                 self.save()

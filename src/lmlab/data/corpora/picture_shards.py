@@ -73,7 +73,7 @@ def digest_sources(sources: Sequence[PictureSource], report: Callable[[int, int]
 
 
 def in_order(pool: ThreadPoolExecutor, work: Callable[[Given], Found], items: Sequence[Given]) -> Iterator[Found]:
-    """Yield the results of `work` in the order of the items, of which at most AHEAD are in memory."""
+    """Yield the results of `work` in the order of the items; at most AHEAD are in memory."""
     waiting: deque[Future[Found]] = deque()
     for item in items:
         waiting.append(pool.submit(work, item))

@@ -21,7 +21,7 @@ class SpeechRows(NamedTuple):
     lengths: NDArray[np.int64]  # [B], frames
     target: NDArray[np.int64]  # [B, T + 1], with the special tokens of the frame
     target_lengths: NDArray[np.int64]  # [B], the predicted tokens: all but those before the text
-    prompt: int  # special tokens before each text, of which all but the last predict nothing
+    prompt: int  # special tokens before each text; all but the last predict nothing
 
 
 class SpeechBatches(Loader):

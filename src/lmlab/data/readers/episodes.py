@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -213,8 +212,3 @@ def _episode_starts(arrays: Mapping[str, NDArray[Any]], steps: int) -> list[int]
     if any(late <= early for early, late in itertools.pairwise(starts)) or starts[-1] >= max(1, steps):
         raise ValueError(f"indices must increase and stay below the number of steps, {steps:,}")
     return starts
-
-
-def size_on_disk(paths: Sequence[Path | None]) -> int:
-    """Return the bytes of files."""
-    return sum(os.path.getsize(path) for path in paths if path is not None)

@@ -98,7 +98,7 @@ class ZipSource:
 
 @dataclass(frozen=True, eq=False)
 class ArraySource:
-    """A picture of an array, of which all pictures were read at once."""
+    """A picture of an array that was read at once."""
 
     pixels: NDArray[np.uint8]  # [N, H, W] or [N, H, W, C]
     number: int

@@ -1,7 +1,7 @@
-"""Decision Transformer (`decision-transformer`): `DecisionTransformerModel`, of which the actions are used.
+"""Decision Transformer (`decision-transformer`): `DecisionTransformerModel`, whose actions are used.
 
-Theirs has unused parts: a table of tokens, one of positions, of which the first row is added to every vector, and heads
-that predict states and returns. They are written as zeros.
+Theirs has unused parts: a table of tokens, one of positions, whose first row is added to every vector, and heads that
+predict states and returns. They are written as zeros.
 """
 
 from __future__ import annotations
@@ -115,14 +115,14 @@ DECISION_TRANSFORMER = Family(
         Only("add_cross_attention", (False,)),
     ),
     weights=(
-        *linear("returns", "embed_return"),
+        *linear("embed_return", "embed_return"),
         Weight(
-            ("states.weight", "states.bias"),
+            ("embed_state.weight", "embed_state.bias"),
             ("embed_state.weight", "embed_state.bias", "predict_state.weight", "predict_state.bias"),
             WithUnusedHead(),
         ),
-        *linear("actions", "embed_action"),
-        Weight("times.weight", "embed_timestep.weight"),
+        *linear("embed_action", "embed_action"),
+        Weight("embed_time.weight", "embed_timestep.weight"),
         Weight("entry_norm.weight", "embed_ln.weight"),
         Weight("entry_norm.bias", ("embed_ln.bias", "encoder.wpe.weight", "encoder.wte.weight"), NormWithPosition()),
         *linear("blocks.{}.attention_norm", f"{LAYER}ln_1"),
