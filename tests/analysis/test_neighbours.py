@@ -104,7 +104,7 @@ def test_gensim_would_read_a_word_with_spaces_from_the_end(tmp_path: Path) -> No
         ("a 1 2 3 4 5\nshort 1 2\n", "line 2: 2 numbers after a word, and the vectors of this file have 5"),
         ("2 2\na 1 2\nb 1\n", "line 3: 1 numbers"),
         ("a 1 2\nb 1 2\n 1 2\n", "line 3 has no word before its numbers"),
-        ("a 1 x\n", "line 1: 'x' is no number"),
+        ("a 1 x\n", "line 1: 'x' is not a number"),
         ("a 1 nan\n", "line 1: a number of the vector is not finite"),
         ("3 2\na 1 2\nb 1 2\n", "has 2 vectors, and its first line says 3: it may have been cut off"),
         ("", "is empty"),

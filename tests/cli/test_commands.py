@@ -122,7 +122,7 @@ def test_list(lmlab) -> None:
         (["train", "gpt2", "book.txt"], "give -o RUN"),
         (["train", "gpt2", "-o", "run"], "give MODEL and TEXT"),
         (["train"], "give MODEL and TEXT"),
-        (["train", "gpt2", "book.txt", "-o", "run", "--budget", "1.5steps"], "give a whole number"),
+        (["train", "gpt2", "book.txt", "-o", "run", "--budget", "1.5steps"], "steps must be a whole number"),
         (["train", "gpt2", "book.txt", "-o", "run", "--valid-source", "book.txt"], "valid_source belongs to pairs"),
         (["train", "gpt2", "missing.txt", "-o", "run"], "missing.txt"),
         (["train", "gpt2", "book.txt", "-o", "run", "--size", "huge"], "unknown size 'huge'"),

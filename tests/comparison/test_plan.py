@@ -20,11 +20,11 @@ from lmlab.comparison.plan import (
     plan,
 )
 from lmlab.comparison.runner import Unwatched, prepare_corpora
-from lmlab.models import LINEAGE, create
+from lmlab.models import LINEAGE, create, systems_that_read
 from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.tokenizers import train as train_tokenizer
 
-COMPARED = [name for name, system in LINEAGE.items() if set(system.does) & {"next token", "masks"}]
+COMPARED = [name for name in systems_that_read("text") if set(LINEAGE[name].does) & {"next token", "masks"}]
 MASKED = [name for name in COMPARED if "masks" in LINEAGE[name].does]
 
 

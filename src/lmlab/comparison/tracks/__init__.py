@@ -27,7 +27,7 @@ def tracks_of(system: str, tokenizer: str = "") -> list[Track]:
         if sequences.has(system):
             return [sequences]
         raise ValueError(f"{system} {DESCRIPTIONS[does[0]].does}, so lmlab compare cannot rank it on {tokenizer}")
-    if found := [TRACKS[name] for name in does if name in TRACKS]:
+    if found := [TRACKS[name] for name in does if name in TRACKS and TRACKS[name].has(system)]:
         return found
     known = DESCRIPTIONS[does[0]]
     raise ValueError(

@@ -157,8 +157,9 @@ class Track(ABC):
         return self.score.metric.score(self.predicted(record), self.true(tests))
 
     def has(self, system: str) -> bool:
-        """Whether a system takes part."""
-        return self.name in find(system).does
+        """Whether a system takes part: it has the ability, and learns from text."""
+        found = find(system)
+        return self.name in found.does and "text" in found.reads
 
     @property
     def of_systems(self) -> str:
