@@ -190,7 +190,7 @@ def test_mixtures(runs, tmp_path):
 def test_mixtures_that_cannot_be(runs):
     both = ["score", runs / "counts", "--text", "a", "--mix"]
     assert "tokenizers differ" in refused(*both, runs / "words")
-    assert "no weight" in refused(*both, f"{runs / 'net'}=much")
+    assert "is not a weight" in refused(*both, f"{runs / 'net'}=much")
     assert "at most 1" in refused(*both, f"{runs / 'net'}=1.5")
     assert "give --mix" in refused("score", runs / "counts", "--text", "a", "--learn-weights", "x")
 

@@ -96,13 +96,7 @@ def test_nothing_heavy_is_imported_for_the_table() -> None:
     assert all(len(row.keys) < 4 for row in DATA.values())
 
 
-@pytest.mark.parametrize(
-    ("names", "kind"),
-    [
-        (["deep/a.wav", "b.flac"], "sounds"),
-        (["a.npz"], "episodes"),
-    ],
-)
+@pytest.mark.parametrize(("names", "kind"), [(["deep/a.wav", "b.flac"], "sounds")])
 @pytest.mark.parametrize("key", ["text", "examples"])
 def test_a_kind_without_a_reader_is_named(names: list[str], kind: str, key: str, tmp_path: Path) -> None:
     for name in names:
