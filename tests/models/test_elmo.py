@@ -230,7 +230,7 @@ def test_only_recurrent_models_carry_a_state() -> None:
     from lmlab.models import create
 
     small = {"vocabulary": 9, "width": 8, "heads": 2, "layers": 1, "window": 8}
-    with pytest.raises(ValueError, match="gpt2 carries no state"):
+    with pytest.raises(ValueError, match="gpt2 has no recurrent state"):
         check_stateful(create("gpt2", small))
     check_stateful(make())
 
