@@ -166,8 +166,14 @@ class Roles(Analyses):
     @property
     def translator(self) -> Translator:
         """Generates a target from a source."""
-        if ability(self.model, Transcribes) is not None:
-            raise ValueError(f"{name_of(self.model)} reads recordings, not text: lmlab transcribe RUN FILE.wav")
+        others = {
+            Transcribes: "recordings, not text: lmlab transcribe RUN FILE.wav",
+            Captions: "pictures, not text: lmlab caption RUN PICTURE",
+            FollowsCommands: "pictures with commands, not text: lmlab act RUN --env builtin:world",
+        }
+        for kind, advice in others.items():
+            if ability(self.model, kind) is not None:
+                raise ValueError(f"{name_of(self.model)} reads {advice}")
         if ability(self.model, Captions) is not None:
             raise ValueError(f"{name_of(self.model)} reads pictures, not text: lmlab caption RUN PICTURE")
         return Translator(

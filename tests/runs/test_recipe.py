@@ -48,7 +48,7 @@ def test_the_users_rate_and_width_go_before() -> None:
     ("data", "message"),
     [
         ({"pairs": "pairs.tsv", "valid": "valid.txt"}, "valid is plain text, but this run trains on pairs"),
-        ({"pairs": "pairs.tsv", "test": "test.txt"}, "give test_source and test_target"),
+        ({"pairs": "pairs.tsv", "test": "test.txt"}, "give data.test_source and data.test_target"),
         ({"text": "book.txt", "valid_source": "a", "valid_target": "b"}, "valid_source belongs to pairs"),
         ({"text": "book.txt", "test_pairs": "pairs.tsv"}, "test_pairs belongs to pairs"),
         ({"text": "book.txt", "languages": ["en", "de"]}, "languages belongs to pairs"),

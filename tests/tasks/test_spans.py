@@ -187,7 +187,7 @@ def test_no_answer_is_read_where_the_model_has_seen_all(tokenizer: Tokenizer) ->
 
 
 def test_a_window_without_room_is_refused(tokenizer: Tokenizer) -> None:
-    with pytest.raises(ValueError, match="a window of 4 tokens has no room"):
+    with pytest.raises(ValueError, match="a window of 4 tokens is too short"):
         spans_task(tokenizer, window=4).items([Example(QUESTION, CONTEXT)])
 
 

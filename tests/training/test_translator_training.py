@@ -154,7 +154,7 @@ def test_fine_tuning_names_what_does_not_fit(files: dict[str, str], tmp_path: Pa
 def test_pairs_and_systems_must_suit_each_other(files: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="give --source and --target"):
         make_recipe({"data": {"text": ["a.txt"]}, "model": {"kind": "transformer"}})
-    with pytest.raises(ValueError, match="'masked' does not suit gpt2"):
+    with pytest.raises(ValueError, match="'masked' does not fit gpt2"):
         make_recipe({"data": {"text": ["a.txt"]}, "model": {"kind": "gpt2"}, "objective": {"kind": "masked"}})
     with pytest.raises(ValueError, match="give both --source and --target"):
         make_recipe({"data": {"source": files["source"]}, "model": {"kind": "transformer"}})

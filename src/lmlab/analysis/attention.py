@@ -203,6 +203,11 @@ def read_attention(
         raise ValueError(
             f"{name_of(network)} has no attention; look at its cells (lmlab inspect cells), or use a Transformer"
         )
+    if network.main_input not in ("tokens", "source"):
+        raise ValueError(
+            f"{name_of(network)} needs a picture or a recording, not only text: attention over pictures is shown for "
+            "vit and clip (lmlab inspect attention RUN PICTURE), and for captions by lmlab caption --attention"
+        )
     if isinstance(network, EncoderDecoder):
         return _read_pair(model, network, text, target=target, own=own, cross=cross, masked=masked)
     (row,) = model.frame.rows([{"a": model.text_tokenizer.encode(text)}])

@@ -29,8 +29,10 @@ BYTES = 257
 MANY_LAYERS = 64
 """Models with more layers are extrapolated from a few layers: building a million of them would take minutes."""
 FEW_LAYERS = (3, 4)
-PICTURES = ("image", "channels", "region_width")
-"""Settings that the data give; without data they are those of the papers: 224 × 224 pixels in colour, and 2048."""
+FROM_DATA = ("image", "channels", "region_width", "states", "actions", "discrete", "longest")
+"""Settings that the data give; without data usual ones (`Config.UNREAD`): 224 × 224 pixels in colour, 2048 …"""
+WORDS = 10_000
+"""The vocabulary of a tokenizer that has all words of its text."""
 BARE = {"head": False, "pairs": False, "parts": "discriminator"}
 """Encoder settings for the model that remains after pre-training: without heads and without ELECTRA's generator."""
 
@@ -100,7 +102,7 @@ def _from_file(
     size = size or system.default_size
     paper = PUBLISHED.get((name, size))
     known = _vocabularies(cls, system.tokenizer, paper, settings, vocabulary)
-    known |= {key: value for key, value in cls.Config.UNREAD.items() if key in PICTURES and key not in settings}
+    known |= {key: value for key, value in cls.Config.UNREAD.items() if key in FROM_DATA and key not in settings}
     with torch.device("meta"):
         model = create(name, {**settings, **known}, size=size).train()
         bare = {key: value for key, value in BARE.items() if key in cls.Config.model_fields}
@@ -137,7 +139,7 @@ def _from_file(
 def _unit(model: Model) -> str:
     """What is counted as one token."""
     if "vocabulary" not in type(model).Config.model_fields:
-        return "picture" if model.main_input == "pixels" else "unit of what is read"
+        return "picture" if model.main_input == "pixels" else "step of an episode"
     if ability(model, MatchesPictures) is not None:
         return "pair of a picture and a text"
     if model.main_input == "pixels":
@@ -175,7 +177,7 @@ def _vocabularies(
         return {"vocabulary": found}
     if paper is None:
         assert tokenizer is not None, f"{cls.__name__} has a vocabulary, but no tokenizer"
-        return {"vocabulary": BYTES if parse(tokenizer).kind == "bytes" else parse(tokenizer).size}
+        return {"vocabulary": BYTES if parse(tokenizer).kind == "bytes" else parse(tokenizer).size or WORDS}
     known: dict[str, Any] = {"vocabulary": paper.vocabulary}
     if paper.source_vocabulary is not None and "source_vocabulary" not in settings:
         known["source_vocabulary"] = paper.source_vocabulary

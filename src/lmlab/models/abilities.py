@@ -387,6 +387,7 @@ KINDS: dict[str, type] = {
     "any order": FillsInOrder,
     "transcripts": Transcribes,
     "captions": Captions,
+    "commands": FollowsCommands,
     "target text": WritesTarget,
     "replaced tokens": Detects,
     "pairs": JudgesPairs,
@@ -394,7 +395,6 @@ KINDS: dict[str, type] = {
     "pictures and texts": MatchesPictures,
     "words and regions": ReadsRegions,
     "actions": ChoosesActions,
-    "commands": FollowsCommands,
     "vectors": GivesVectors,
 }
 ABILITIES = {

@@ -87,6 +87,18 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab evaluate RUN captions.tsv",
         ),
         Description(
+            "commands",
+            "writes the action that a command calls for in a picture",
+            "a policy that follows commands",
+            "follow commands",
+            "lmlab act",
+            "policy: lmlab train policy builtin:world -o RUN",
+            "Policies with language: they write the action that a command calls for in a picture",
+            ("lmlab act {run} --env builtin:world",),
+            "train it on pictures with commands and actions (lmlab train {name} DATA -o RUN), and compare success "
+            "rates with: lmlab act RUN --env builtin:world",
+        ),
+        Description(
             "target text",
             "writes a target text from a source",
             "an encoder–decoder",
@@ -163,18 +175,6 @@ DESCRIPTIONS: dict[str, Description] = {
             ("lmlab act {run} --env CartPole-v1 --return 500", "lmlab evaluate {run} EPISODES"),
             "train it on episodes (lmlab train {name} EPISODES -o RUN), and compare the returns that it reaches with: "
             "lmlab act RUN --env NAME",
-        ),
-        Description(
-            "commands",
-            "writes the action that a command calls for in a picture",
-            "a policy that follows commands",
-            "follow commands",
-            "lmlab act",
-            "policy: lmlab train policy builtin:world -o RUN",
-            "Policies with language: they write the action that a command calls for in a picture",
-            ("lmlab act {run} --env builtin:world",),
-            "train it on pictures with commands and actions (lmlab train {name} DATA -o RUN), and compare success "
-            "rates with: lmlab act RUN --env builtin:world",
         ),
         Description(
             "vectors",

@@ -42,8 +42,10 @@ class Clip(NamedTuple):
 
 def read_clips(path: str) -> list[Clip]:
     """The clips of a table, or of the built-in corpus; a ValueError says what is wrong with the table."""
-    if path.startswith("builtin"):
+    if path == TONES:
         return list(make_tones())
+    if path.startswith("builtin"):
+        raise ValueError(f"there are no built-in recordings {path!r}; the built-in ones are {TONES}")
     table = Path(path)
     rows = list(_rows(table))
     archives = sorted(table.parent.glob("*.zip"))
