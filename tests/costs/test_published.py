@@ -63,8 +63,14 @@ PARAMETERS: dict[tuple[str, str], tuple[float, str]] = {
     ("gpt3", "125M"): (125e6, "Brown et al. 2020, table D.1"),
 }
 DIFFERENT = {
-    ("whisper", "tiny"): (0.05, "printed as 39M, which its layers do not have"),
-    ("whisper", "base"): (0.04, "printed as 74M, which its layers do not have"),
+    ("whisper", "tiny"): (
+        0.05,
+        "printed as 39M; transformers counts 37.8M, 0.6M of them the fixed positions of the encoder",
+    ),
+    ("whisper", "base"): (
+        0.04,
+        "printed as 74M; transformers counts 72.6M, 0.8M of them the fixed positions of the encoder",
+    ),
     ("transformer", "base"): (0.03, "the vocabulary is `about 37000`; 65M would take 40,700"),
     ("xlm-r", "base"): (0.03, "rounded down: 192M in the table of tokens and 85M in 12 layers, as in the release"),
     ("albert", "base"): (0.03, "printed in whole millions: 11.7"),
