@@ -65,11 +65,11 @@ PARAMETERS: dict[tuple[str, str], tuple[float, str]] = {
 DIFFERENT = {
     ("whisper", "tiny"): (
         0.05,
-        "printed as 39M; transformers counts 37.8M, 0.6M of them the fixed positions of the encoder",
+        "printed as 39M; transformers counts 37.8M, 0.6M of them fixed positions",
     ),
     ("whisper", "base"): (
         0.04,
-        "printed as 74M; transformers counts 72.6M, 0.8M of them the fixed positions of the encoder",
+        "printed as 74M; transformers counts 72.6M, 0.8M of them fixed positions",
     ),
     ("transformer", "base"): (0.03, "the vocabulary is `about 37000`; 65M would take 40,700"),
     ("xlm-r", "base"): (0.03, "rounded down: 192M in the table of tokens and 85M in 12 layers, as in the release"),
