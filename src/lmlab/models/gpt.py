@@ -77,7 +77,7 @@ class GPT(NextTokenModel):
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(self.block(config) for _ in range(config.layers))
         self.output = Softmax(config.width, config.vocabulary, bias=False, tied=self.embedding)
-        self.norm: nn.Module = nn.Identity()
+        self.norm: nn.Module = nn.Identity()  # post-norm blocks need no last norm; GPT-2 has one
         self.apply(initialise)
 
     @property
@@ -93,8 +93,8 @@ class GPT(NextTokenModel):
     def forward(self, tokens: Tensor, *, state: State = None, lengths: Tensor | None = None) -> Output:
         """Tokens [B, T] -> hidden vectors [B, T, D], which `self.output` turns into logits, and the cache after them.
 
-        `state` is the key-value cache of the tokens before (see `start`); None reads from position 0. `lengths` are not
-        needed: causal attention never sees the padding at the end of a row.
+        `state` is the key-value cache of earlier tokens, first made by `self.start()`; None: there are none, and no
+        cache is returned. `lengths` are not needed: causal attention never sees the padding at the end of a row.
         """
         length = tokens.shape[1]
         check_window(0 if state is None else state.length, length, self.config.window)

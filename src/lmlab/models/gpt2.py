@@ -1,4 +1,4 @@
-"""GPT-2: GPT with the normalisation moved to the input of each sublayer, and much larger.
+"""GPT-2: GPT with the normalisation moved to the input of each sublayer and, as published, much larger.
 
 Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3. Embedding, forward pass and
 cache are those of GPT (gpt.py).
@@ -36,7 +36,10 @@ class GPT2(GPT):
 
 
 def init_residual_projections(model: nn.Module, *, layers: int) -> None:
-    """Draw the weights that lead into the residual sum from N(0, 0.02² / 2L), as 2L of them are added up."""
+    """Draw the last matrix of each sublayer from N(0, 0.02² / 2L), L = `layers`.
+
+    2L sublayers add their outputs to the residual, whose variance would otherwise grow with L.
+    """
     for name, parameter in model.named_parameters():
         if name.endswith(("attention.projection.weight", "feed_forward.contract.weight")):
             nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers))

@@ -277,7 +277,7 @@ class XLNet(EncoderModel):
         known: SignedDistances | None = None if memory is None else memory.distances
         if known is not None and known.longest >= back and known.forward >= forward:
             return known
-        longest = back if self.training else 1 << back.bit_length()  # also for the next calls
+        longest = back if self.training else 1 << back.bit_length()  # a power of two, so that later calls reuse them
         return SignedDistances(longest, forward, like=self.embedding.weight)
 
     def _update_memory(self, text: Text, inputs: Sequence[Tensor], context: AttentionContext) -> Memory:
@@ -362,7 +362,8 @@ class OrderedFiller(Filler):
         """Vectors [B, K, D] that predict the tokens at the positions `at` [B, K], and the new memory.
 
         `order` [B, T] is 0 for tokens that are given, and n for the n-th token that is predicted: it attends to the
-        given tokens and to those before it in the order. Tokens with the same number do not attend to each other.
+        given tokens and to those before it in the order. Given tokens attend to all given tokens; predicted tokens with the
+        same number do not attend to each other.
         """
         shape = inputs["tokens"].shape
         on_cpu = order.device.type == "cpu" and not torch.compiler.is_compiling()  # elsewhere the check would wait
@@ -404,6 +405,7 @@ class LeftToRight(NextTokenModel):
         length = tokens.shape[1]
         positions = torch.arange(1, length + 1, device=tokens.device)[None]  # the one after each token
         mask = None if length == 1 else causal_mask(length, length, device=tokens.device)[None]
+        # The query at position i + 1 and the content at i both attend to tokens 0 … i: one mask serves both streams.
         queries = QueryStream(positions, content_mask=mask, query_mask=mask, next_tokens=True)
         return Output(*self.model.read_streams(Text(tokens, memory=state), queries))
 

@@ -171,6 +171,7 @@ class Tagging(TextTask):
     def flops_batch(self, raw: Sequence[Item]) -> Batch:
         """A batch without the states of frozen language models: enough to count FLOPs, and quick to make."""
         batch = super().batch(raw)
+        # item.vectors: outputs of a frozen model, computed before; then the model needs no further inputs.
         if raw[0].vectors is None and self.config.spelling is not None:
             batch.inputs["spellings"] = spell_rows([item.words or () for item in raw], longest=self.config.spelling)
         return batch
@@ -195,6 +196,7 @@ class Tagging(TextTask):
             tags = None if example.label is None else [tag_ids[tag] for tag in example.label]
             text = read_words(example.a, self.tokenizer)
             first_pieces = text.first_pieces()
+            # The first part begins at piece 0, which may be white space before the first word.
             starts = [first_pieces[word] if word else 0 for word in range(len(example.a))]
             ends = [*starts[1:], len(text.pieces)]
             for words in self._split_to_fit(starts, ends):
@@ -219,7 +221,7 @@ class Tagging(TextTask):
             yield range(first, words)
 
     def _as_first_tag(self, tag: int) -> int:
-        """Return the tag at the start of a part that was cut within a span: B-X for I-X, as no part starts with I-X."""
+        """B-X instead of I-X for a part that begins inside a span: the CRF forbids I-X at the start of a text."""
         name, labels = self.config.labels[tag], self.config.labels
         begins = f"B{name[1:]}"
         inside = self.config.scheme is not None and name.partition("-")[0] == "I" and begins in labels
@@ -237,7 +239,7 @@ class Tagging(TextTask):
         found = []
         for item, row in zip(items, rows, strict=True):
             pieces = next(iter(row.inputs.values())).positions("a")
-            # A word without a piece, or one that was truncated, gets the vector at position 0.
+            # A word whose first piece was truncated gets the vector at position 0.
             found.append([pieces.get(piece, 0) for piece in (item.positions or {}).values()])
         return {"at": pad_rows(found)[0]}
 
@@ -280,6 +282,7 @@ class Tagging(TextTask):
         for item, (found, probabilities) in zip(items, decoded, strict=True):
             tags[item.number] += [self.config.labels[tag] for tag in found]
             confidence[item.number] += probabilities
+        # A sentence is as confident as its least confident tag.
         return [Prediction(tuple(own), min(each, default=None)) for own, each in zip(tags, confidence, strict=True)]
 
 
