@@ -362,8 +362,8 @@ class OrderedFiller(Filler):
         """Vectors [B, K, D] that predict the tokens at the positions `at` [B, K], and the new memory.
 
         `order` [B, T] is 0 for tokens that are given, and n for the n-th token that is predicted: it attends to the
-        given tokens and to those before it in the order. Given tokens attend to all given tokens; predicted tokens with the
-        same number do not attend to each other.
+        given tokens and to those before it in the order. Given tokens attend to all given tokens; predicted
+        tokens with the same number do not attend to each other.
         """
         shape = inputs["tokens"].shape
         on_cpu = order.device.type == "cpu" and not torch.compiler.is_compiling()  # elsewhere the check would wait
