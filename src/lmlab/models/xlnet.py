@@ -361,6 +361,8 @@ class OrderedFiller(Filler):
     def read_in_order(self, *, order: Tensor, at: Tensor, state: State = None, **inputs: Any) -> Output:
         """Vectors [B, K, D] that predict the tokens at the positions `at` [B, K], and the new memory.
 
+        The memory contains the padding of padded rows: do not pass it on then.
+
         `order` [B, T] is 0 for tokens that are given, and n for the n-th token that is predicted: it attends to the
         given tokens and to those before it in the order. Given tokens attend to all given tokens; predicted
         tokens with the same number do not attend to each other.

@@ -221,7 +221,10 @@ class Tagging(TextTask):
             yield range(first, words)
 
     def _as_first_tag(self, tag: int) -> int:
-        """B-X instead of I-X for a part that begins inside a span: the CRF forbids I-X at the start of a text."""
+        """B-X instead of I-X for a part that begins inside a span: the CRF forbids I-X at the start of a text.
+
+        A span that is cut in two is thus predicted as two.
+        """
         name, labels = self.config.labels[tag], self.config.labels
         begins = f"B{name[1:]}"
         inside = self.config.scheme is not None and name.partition("-")[0] == "I" and begins in labels
@@ -292,7 +295,10 @@ def scheme_of(labelled: Labelled) -> str | None:
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """The words of a sentence, punctuation marks as separate words; abbreviations stay whole (U.S.)."""
+    """The words of a sentence, punctuation marks as separate words.
+
+    A word with a full stop inside (U.S., 3.5) stays whole, with the marks around it, as do marks alone (...).
+    """
     found: list[str] = []
     for word in text.split():
         match = re.fullmatch(r"([(\[{\"“‘]*)(.*?)([.,;:!?)\]}\"”’…]*)", word, re.S)
