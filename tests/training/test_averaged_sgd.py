@@ -51,7 +51,7 @@ def test_only_what_sgd_finds_and_validation_watches_is_averaged() -> None:
     check_average(TrainConfig(), validated=False)
     with pytest.raises(ValueError, match=r"train.optimizer is 'adamw': set train.optimizer=sgd"):
         check_average(TrainConfig(average=5), validated=True)
-    with pytest.raises(ValueError, match=r"begins when validation plateaus: validation data are needed"):
+    with pytest.raises(ValueError, match=r"train.average = 5 begins when validation plateaus: validation data are"):
         check_average(TrainConfig(optimizer="sgd", average=5), validated=False)
 
 
