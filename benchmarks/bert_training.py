@@ -17,12 +17,12 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmlab.models.abilities import FillsMasks, require
 from lmlab.training.devices import keep_buffers
-from peers import same_weights
-from timing import make_parser, print_rows, stepper, take_turns
+from peers import same_weights, training_steps
+from timing import make_parser, print_rows, take_turns
 
 LAYERS, WIDTH, HEADS, WINDOW, BATCH, VOCABULARY = 4, 256, 4, 256, 16, 8192
 BLANKS = round(0.15 * WINDOW)
@@ -67,15 +67,7 @@ def contestants(dropout: float) -> dict[str, Callable[[], None]]:
         "transformers, fused AdamW": lambda: theirs["fused"](inputs, labels=labels).loss,
         "transformers, fused, head at blanks only": their_loss_at_blanks,
     }
-    models: dict[str, nn.Module] = dict(zip(losses, (ours, *theirs.values()), strict=True))
-    with torch.no_grad():
-        values = [loss().item() for name, loss in losses.items() if models[name].eval()]
-    if max(values) - min(values) > 1e-4:
-        raise SystemExit(f"the losses differ: {values}")
-    return {
-        name: stepper(models[name].train(), loss, fused=name != "transformers", decay=DECAY)
-        for name, loss in losses.items()
-    }
+    return training_steps(losses, (ours, *theirs.values()), decay=DECAY)
 
 
 def main() -> None:
