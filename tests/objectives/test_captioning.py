@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lmlab.data.corpora.pictures.captions import encode_fields
-from lmlab.data.corpora.pictures.images import PictureSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.models.captioner import Captioner, CaptionerConfig
 from lmlab.objectives.captioning import Captioning, CaptioningConfig, coverage_of, tokens_of
 from lmlab.objectives.objective import IGNORE

@@ -19,7 +19,7 @@ from lmlab.metrics.classification import Accuracy, Matthews
 from lmlab.metrics.statistics import wilson
 from lmlab.pages.headline import format_headline, format_lead
 from lmlab.runs.storage import read_json
-from lmlab.tasks.task import Prediction
+from lmlab.tasks.records import Prediction
 from lmlab.transfer.differences import Difference, choose_pairs, compare_results
 from lmlab.transfer.finetune import finetune
 from lmlab.transfer.folder import Finetuned

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from lmlab.config import Config
-from lmlab.data.corpora.pictures.images import TokenRows
+from lmlab.data.corpora.pictures.split import TokenRows
 from lmlab.models.abilities import FollowsCommands, LearnsTarget
 from lmlab.objectives.captioning import PictureTargets
 from lmlab.tokenizers import Tokenizer

@@ -17,7 +17,7 @@ from lmlab.runs.model_files import load_tokenizer
 from lmlab.runs.recipe import Recipe, make_recipe, read_record
 from lmlab.runs.storage import TASK, read_json
 from lmlab.tasks import load_task
-from lmlab.tasks.task import METHODS as TASK_METHODS
+from lmlab.tasks.records import METHODS as TASK_METHODS
 from lmlab.tokenizers.frames import FILE, NO_BOUNDARY, Frame
 from lmlab.training.budget import check_epochs
 

@@ -19,7 +19,7 @@ from lmlab.runs.recipe import Recipe, read_record
 from lmlab.runs.run_files import OtherSettingsError, clear, is_run, remove
 from lmlab.runs.storage import read_json, write_bytes, write_json
 from lmlab.tasks.predicting import to_json_with_truth
-from lmlab.tasks.task import Prediction
+from lmlab.tasks.records import Prediction
 from lmlab.training.devices import choose_device
 from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import TrainingProgress
