@@ -259,7 +259,7 @@ def test_short_rows_come_first_in_every_language(texts: dict[str, Path], tmp_pat
         return (tmp_path / name / "last" / "model.safetensors").read_bytes()
 
     assert weights("plain") == weights("again")
-    assert weights("short", short=16, short_share=0.5) != weights("plain2")
+    assert weights("short", short=16, short_fraction=0.5) != weights("plain2")
     values = {"data": {"text": [f"{name}={path}" for name, path in texts.items()]}, "objective": {"short": 16}}
     values |= {"model": {"kind": "roberta", "size": "tiny"}, "tokenizer": {"spec": "bpe:300"}}
     timed = make_recipe({**values, "train": {"budget": "2s", "window": 32}})
