@@ -35,7 +35,7 @@ def train(values: dict[str, Any], output: Path) -> list[dict[str, Any]]:
 
 
 def constant(share: float) -> float:
-    """The nats of a guess that is the same for every token, a share of which is original."""
+    """The nats of a guess that is the same for every token; a fraction of the tokens is original."""
     return -share * math.log(share) - (1 - share) * math.log(1 - share)
 
 

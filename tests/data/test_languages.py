@@ -145,7 +145,7 @@ def test_words_are_looked_for_once(texts: dict[str, Path], tmp_path: Path, monke
 
 
 def test_too_many_words(texts: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a language that come too late are unknown, which is told; those of all languages are an error."""
+    """Those of a language that come too late are unknown, with a warning; those of all languages are an error."""
     sources = {name: [str(path)] for name, path in texts.items()}
     given = train("spelled:4", ["the cat"])
 

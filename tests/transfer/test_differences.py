@@ -257,7 +257,7 @@ def test_the_headline_says_that_a_baseline_wins(tmp_path: Path) -> None:
 
 
 def test_every_word_about_order_follows_from_a_test(tmp_path: Path) -> None:
-    """B and C differ, A and C do not: nothing is said of A and C that holds of B and C."""
+    """B and C differ, A and C do not: the report says nothing of A and C that holds of B and C."""
     results = [make_result(name, value=value) for name, value in (("a", 0.8), ("b", 0.79), ("c", 0.7))]
     pairs = [("a full", "b full", 0.01, False), ("b full", "c full", 0.09, True), ("a full", "c full", 0.1, False)]
     lead = format_lead(gather_facts(make_study("comparison", results, pairs), tmp_path))
