@@ -3,9 +3,10 @@
     python benchmarks/vit_training.py [--rows tiny small medium] [--repeats 7] [--threads 2]
 
 Both train the same shape on the same pictures of 10 classes: the sizes tiny and small on pictures like those of MNIST
-(28 × 28 grey pixels in patches of 4), medium on 64 × 64 pixels in three colours and patches of 8; no dropout, gradient clipping at 1 and AdamW (lmlab with the fused one of PyTorch, transformers with its
-default and with the fused one). lmlab computes the last layer, but for its keys and values, for [CLS] only. Before
-timing, both are given the same weights and must have the same loss. Printed: pictures/s (median) and the ratio.
+(28 × 28 grey pixels in patches of 4), medium on 64 × 64 pixels in three colours and patches of 8. No dropout, gradient
+clipping at 1 and AdamW (lmlab with the fused one of PyTorch, transformers with its default and with the fused one).
+lmlab computes the last layer, but for its keys and values, for [CLS] only. Before timing, both are given the same
+weights and must have the same loss. Printed: pictures/s (median) and the ratio.
 """
 
 from __future__ import annotations
