@@ -1,4 +1,4 @@
-"""The typographic attack: letters are where they should be, controls are counted, and an effect that is absent is reported as absent."""
+"""The typographic attack: letters are where they should be, controls are counted, and no effect is claimed where there is none."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n" for i in range(
 
 
 class Uneven(Causal):
-    """Batches whose rows are cut after different numbers of tokens: each micro-batch has another number of predictions."""
+    """Batches whose rows are cut at different lengths: each micro-batch has another number of predictions."""
 
     def batch(self, raw: Tensor, generator: np.random.Generator | None = None) -> Batch:
         rows = 1 + int(raw[0, 0]) % len(raw)
