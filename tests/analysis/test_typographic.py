@@ -1,4 +1,4 @@
-"""The typographic attack: letters are where they should be, controls are counted, and no effect is claimed where there is none."""
+"""The typographic attack: letters are where they should be, controls are counted, and no effect is reported."""
 
 from __future__ import annotations
 

@@ -122,7 +122,9 @@ def split_episodes(named: dict[str, list[NamedEpisode]], shares: dict[str, float
     dealt = None
     if 1 < len(shares) < len(set(hashes.tolist())):
         dealt = deal_items(np.array([len(each.rewards) for each in main]), hashes, shares)
-    parts = {name: [main[number] for number in own] for name, own in (dealt or {"train": range(len(main))}).items()}
+    parts = {"train": main}
+    if dealt is not None:
+        parts = {name: [main[number] for number in own] for name, own in dealt.items()}
     for name, episodes in named.items():
         if name != "train":
             parts[name] = [each.episode for each in episodes]
