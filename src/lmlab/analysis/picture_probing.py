@@ -50,9 +50,9 @@ def probe_pictures(
     config = ImagesConfig(images=[data], test=None if test is None else [test], bad="skip")
     splits = open_pictures(config, config.images, given=model.processor, progress=None).splits
     learnt, judged = (_choose(splits[name], limit, seed, data) for name in ("train", "test"))
-    features = [_read(model, *each) for each in (learnt, judged)]
+    features = [read_picture_layers(model, *each) for each in (learnt, judged)]
     untaught = make_twin(model, seed) if twin else None
-    random = [] if untaught is None else [_read(untaught, *each) for each in (learnt, judged)]
+    random = [] if untaught is None else [read_picture_layers(untaught, *each) for each in (learnt, judged)]
     return compare_layers(
         features[0],
         features[1],
@@ -80,7 +80,7 @@ def _answers(split: PictureSplit, rows: Sequence[int]) -> list[Answer]:
     return [Answer(str(split.labels[row]), None, int(split.pictures[row])) for row in rows]
 
 
-def _read(model: Any, split: PictureSplit, rows: Sequence[int]) -> Features:
+def read_picture_layers(model: Any, split: PictureSplit, rows: Sequence[int]) -> Features:
     """For every layer the mean over the patches of each picture."""
     network = model.model
     matches = ability(network, MatchesPictures)

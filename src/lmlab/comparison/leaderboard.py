@@ -29,7 +29,7 @@ def make_board(results: Results, *, added: Sequence[Record] = ()) -> Board:
         runs.setdefault(record["system"], []).append(record)
     runs |= {record["name"]: [record] for record in added}
     sequences = results.tests.sequences
-    tracks = TRACKS.values() if sequences is None else [SEQUENCES[sequences.tokenizer.kind]]
+    tracks: list[Track] = [*TRACKS.values()] if sequences is None else [SEQUENCES[sequences.tokenizer.kind]]
     if results.tests.media is not None:
         tracks = list(dict.fromkeys(track_of(name) for name in results.description["systems"]))
     rankings = [rank(track, runs, results) for track in tracks]

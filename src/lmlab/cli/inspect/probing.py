@@ -50,7 +50,7 @@ def probing(
     controls are shown: the accuracy on a control task (random labels by word type), the difference (selectivity), and
     the accuracy on the same model with random weights. The description length is that of Voita & Titov (2020).
 
-    To a model of pictures (vit, clip) give pictures with classes: a folder with a folder for each class, or a table. The
+    To a model of pictures (vit, clip) give pictures with classes: a folder for each class, or a table. The
     vector of a picture in a layer is the mean over its patches; a probe of the pixels stands beside them.
     """
     from lmlab.analysis.picture_attention import reads_pictures
