@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 import lmlab
 import speech_runs
-from lmlab.analysis.matching import UnknownWordWarning
+from lmlab.analysis.pictures.matching import UnknownWordWarning
 from lmlab.cli.application import app
 from lmlab.data.readers.cart_pole import CartPole, move
 from lmlab.data.readers.media import BUILT_IN, Sound
-from lmlab.data.readers.picture_files import BUILTIN_PICTURES
+from lmlab.data.readers.pictures.files import BUILTIN_PICTURES
 from lmlab.language_model import LanguageModel
 from lmlab.models import LINEAGE
 from lmlab.pages.figures.pictures import encode_png

@@ -11,8 +11,7 @@ import torch
 
 from lmlab.analysis.alignment import Alignment
 from lmlab.analysis.embedding import Pool, Reading, TokenVectors, Vectors
-from lmlab.analysis.picture_text_attention import region_inputs
-from lmlab.decoding.checks import check_text, check_texts, check_whole_number
+from lmlab.analysis.pictures.text_attention import region_inputs
 from lmlab.decoding.filler import BEAMS, Filled, Order
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Sampling, SamplingOptions
@@ -20,7 +19,7 @@ from lmlab.decoding.scorer import Score
 from lmlab.decoding.search_tree import SearchTree
 from lmlab.decoding.translator import Searching, Translation
 from lmlab.media_methods import MediaMethods
-from lmlab.messages import suggest_keywords
+from lmlab.messages import check_text, check_texts, check_whole_number, suggest_keywords
 from lmlab.models.abilities import (
     PredictsNext,
     ability,

@@ -8,26 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from lmlab.analysis.embedding import Vectors
-from lmlab.analysis.matching import picture_source
-from lmlab.analysis.reached_returns import ReachedReturns, summarise
-from lmlab.analysis.success_rates import SuccessRates, measure_success
-from lmlab.data.readers.midi import write_midi
-from lmlab.data.readers.music import read_prime
-from lmlab.data.readers.pictures import read_picture
+from lmlab.analysis.pictures.matching import picture_source
+from lmlab.analysis.policies.reached_returns import ReachedReturns, summarise
+from lmlab.analysis.policies.success_rates import SuccessRates, measure_success
+from lmlab.data.readers.music.files import read_prime
+from lmlab.data.readers.music.midi import write_midi
+from lmlab.data.readers.pictures.decoding import read_picture
 from lmlab.data.readers.robot_world import NAME as WORLD
 from lmlab.data.readers.sounds import read_sound
 from lmlab.decoding.actor import open_environment
-from lmlab.decoding.checks import check_text, check_whole_number
 from lmlab.decoding.composer import Composition
 from lmlab.decoding.sampling import Sampling, SamplingOptions
-from lmlab.messages import suggest_keywords
+from lmlab.messages import check_text, check_whole_number, suggest_keywords
 from lmlab.progress import ReportProgress
 from lmlab.roles import Roles
-from lmlab.tokenizers.pictures import Pixels
+from lmlab.tokenizers.processors.pictures import Pixels
 
 if TYPE_CHECKING:
-    from lmlab.analysis.matching import ZeroShot
-    from lmlab.analysis.picture_search import Found
+    from lmlab.analysis.pictures.matching import ZeroShot
+    from lmlab.analysis.pictures.search import Found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,7 @@ class MediaMethods(Roles):
 
         >>> lm.find("a red circle", "pictures").hits[0].name
         """
-        from lmlab.analysis.picture_search import search
+        from lmlab.analysis.pictures.search import search
 
         return search(self.matcher, check_text("query", query), str(data), top=check_whole_number("top", top))
 

@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 import lmlab
-from lmlab.analysis.picture_text_attention import read_picture_text, region_inputs
+from lmlab.analysis.pictures.text_attention import read_picture_text, region_inputs
 from lmlab.cli.application import app
 from lmlab.runs.held_out import find_picture
 

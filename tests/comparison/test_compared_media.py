@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lmlab
-from lmlab.analysis.matching import match_captions, read_rows, score_retrieval
+from lmlab.analysis.pictures.matching import match_captions, read_rows, score_retrieval
 from lmlab.comparison.folder import add
 from lmlab.comparison.leaderboard import read_rankings
 from lmlab.comparison.variants import Variant, folder_name, parse_variant

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from lmlab.analysis.attention import Attention
     from lmlab.analysis.attribution import Attribution
     from lmlab.analysis.bias import Bias
-    from lmlab.analysis.cell_search import CellSearch
+    from lmlab.analysis.cells.search import CellSearch
     from lmlab.analysis.errors import Errors
     from lmlab.analysis.minimal_pairs import MinimalPairs
     from lmlab.analysis.neighbours import Neighbours
-    from lmlab.analysis.picture_attention import PictureAttention
-    from lmlab.analysis.picture_text_attention import PictureTextAttention
+    from lmlab.analysis.pictures.attention import PictureAttention
+    from lmlab.analysis.pictures.text_attention import PictureTextAttention
     from lmlab.analysis.surprisal import Surprisals
     from lmlab.data.readers.media import Picture
     from lmlab.decoding.scorer import Scorer
@@ -80,8 +80,8 @@ class Analyses:
         return maps[chosen].of(layer=layer, head=head)
 
     def _picture_attention(self, picture: str | Path | Picture, text: str) -> PictureAttention | PictureTextAttention:
-        from lmlab.analysis.picture_attention import look, reads_pictures
-        from lmlab.analysis.picture_text_attention import open_picture, read_picture_text
+        from lmlab.analysis.pictures.attention import look, reads_pictures
+        from lmlab.analysis.pictures.text_attention import open_picture, read_picture_text
 
         if reads_pictures(self):
             return look(self, open_picture(self, picture).pixels)
@@ -139,8 +139,8 @@ class Analyses:
 
         >>> lm.cells(novel, find="quotes").table()
         """
-        from lmlab.analysis.cell_search import search_cells
-        from lmlab.analysis.properties import find_property
+        from lmlab.analysis.cells.properties import find_property
+        from lmlab.analysis.cells.search import search_cells
 
         return search_cells(self, text, find_property(find), name=find, parts=parts, top=top)
 

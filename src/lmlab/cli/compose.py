@@ -43,8 +43,8 @@ def compose(
     lead from notes to the earlier notes that they attend to most, over all layers and heads.
     """
     from lmlab.cli.console import progress_bar
-    from lmlab.data.readers.midi import import_symusic, write_midi
-    from lmlab.data.readers.music import read_prime
+    from lmlab.data.readers.music.files import read_prime
+    from lmlab.data.readers.music.midi import import_symusic, write_midi
     from lmlab.decoding.sampling import Sampling
     from lmlab.language_model import load
     from lmlab.training.devices import choose_device

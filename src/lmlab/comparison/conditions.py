@@ -17,7 +17,7 @@ from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data.corpora.corpus import Corpus, Dataset
 from lmlab.data.corpora.episodes import EpisodeSplit
-from lmlab.data.corpora.images import PictureSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.recordings import SpeechSplit
 from lmlab.data.corpora.sequences import SequenceSplit
 from lmlab.runs.run_files import CONDITIONS, LOCK, OtherSettingsError

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lmlab.data.corpora.corpus import Dataset
 from lmlab.data.readers.clips import Clip
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 FEWEST_DOCUMENTS = 20
 """With fewer test documents, blocks of lines are what the bootstrap draws."""

@@ -28,7 +28,7 @@ from lmlab.costs.parameters import count_parameters
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.episodes import EpisodeSplit
-from lmlab.data.corpora.images import PictureSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.recordings import SpeechConfig, split_clips
 from lmlab.data.corpora.sequences import SequenceSplit
 from lmlab.language_model import LanguageModel, load

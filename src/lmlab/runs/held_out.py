@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus, Processor
-from lmlab.data.corpora.images import PictureSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.sequences import SequenceSplit
 from lmlab.data.readers.media import Picture
-from lmlab.data.readers.pictures import read_picture
+from lmlab.data.readers.pictures.decoding import read_picture
 from lmlab.data.readers.text import STANDARD_INPUT
 from lmlab.runs.jobs import Reporter, Silent
 from lmlab.runs.model_files import load_source_tokenizer, load_tokenizer
@@ -25,7 +25,7 @@ from lmlab.runs.recipe import Record, read_record
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.files import without_last
 from lmlab.tokenizers.processors import load_processor
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 from lmlab.tokenizers.training import is_path
 
 

@@ -61,8 +61,8 @@ def attention(
     test:3 is the picture of row 3 of the run's own test data.
     """
     from lmlab.analysis.attention import Links, Rollout, read_attention
-    from lmlab.analysis.picture_attention import look, parse_patch, reads_pictures
-    from lmlab.analysis.picture_text_attention import read_picture_text
+    from lmlab.analysis.pictures.attention import look, parse_patch, reads_pictures
+    from lmlab.analysis.pictures.text_attention import read_picture_text
     from lmlab.analysis.speech_attention import listen
     from lmlab.analysis.view import Viewed
     from lmlab.cli.inspect.display import check_output, open_run, show

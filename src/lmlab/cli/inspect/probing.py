@@ -53,8 +53,8 @@ def probing(
     To a model of pictures (vit, clip) give pictures with classes: a folder for each class, or a table. The
     vector of a picture in a layer is the mean over its patches; a probe of the pixels stands beside them.
     """
-    from lmlab.analysis.picture_attention import reads_pictures
-    from lmlab.analysis.picture_probing import probe_pictures
+    from lmlab.analysis.pictures.attention import reads_pictures
+    from lmlab.analysis.pictures.probing import probe_pictures
     from lmlab.analysis.probing import probe
     from lmlab.cli.console import progress_bar
     from lmlab.cli.inspect.display import check_output, open_run, show

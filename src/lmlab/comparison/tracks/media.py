@@ -15,14 +15,14 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from lmlab.analysis.action_errors import predict_errors
+from lmlab.analysis.policies.action_errors import predict_errors
 from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
 from lmlab.comparison.records import Record
 from lmlab.comparison.tracks.track import Captions, Column, Curve, Score, Track, Units, Words
 from lmlab.comparison.variants import system_of
 from lmlab.data.corpora.episodes import EpisodeSplit
-from lmlab.data.corpora.images import PictureSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.readers.clips import Clip
 from lmlab.data.readers.media import Picture
 from lmlab.language_model import LanguageModel
@@ -35,7 +35,7 @@ from lmlab.models import find
 from lmlab.objectives import TASKS
 from lmlab.pages.figures.pictures import data_uri
 from lmlab.progress import ReportProgress, check_cancelled
-from lmlab.tokenizers.pictures import make_thumbnail
+from lmlab.tokenizers.processors.pictures import make_thumbnail
 
 SHOWN = 6
 """Examples of each model on the page."""
