@@ -147,7 +147,7 @@ def test_every_built_in_data_set_is_listed_with_its_systems() -> None:
     assert {system for each in BUILT_IN.values() for system in each.systems} >= {
         name for name, row in LINEAGE.items() if "text" not in row.reads
     }
-    said = run_command("list", "--data")
+    said = run_command("list", "data")
     assert all(name in said for name in BUILT_IN)
     said = run_command("list")
     assert all(name in said for name in LINEAGE)

@@ -9,10 +9,11 @@ import typer
 
 
 def list_(
-    system: Annotated[str | None, typer.Argument(help="Show the sizes and settings of this model.")] = None,
-    data: Annotated[bool, typer.Option("--data", help="List the built-in data, with the models for them.")] = False,
+    system: Annotated[
+        str | None, typer.Argument(metavar="[MODEL|data]", help="A model; or data, for the built-in data.")
+    ] = None,
 ) -> None:
-    """List the models, or the sizes and settings of one.
+    """List the models, the settings of one, or the built-in data.
 
     Examples:
 
@@ -20,14 +21,12 @@ def list_(
 
       lmlab list gpt2
 
-      lmlab list --data
+      lmlab list data
     """
     from lmlab.cli.console import Console
 
-    if data and system is not None:
-        raise ValueError(f"--data lists the built-in data of all models: leave {system} out")
     console = Console()
-    console.print(_data() if data else _one(system) if system else _all())
+    console.print(_data() if system == "data" else _one(system) if system else _all())
 
 
 def _data() -> Any:
@@ -73,7 +72,7 @@ def _all() -> Any:
             if row.does[0] == ability.name:
                 table.add_row(f"[bold]{row.name}[/bold]", str(row.year), row.summary, row.paper)
         tables.append(table)
-    return Group(*tables, "lmlab list NAME shows the sizes and settings of one.")
+    return Group(*tables, "lmlab list NAME shows the sizes and settings of one, lmlab list data the built-in data.")
 
 
 def _one(name: str) -> Any:

@@ -79,7 +79,7 @@ def check_built_in(system: str, given: Iterable[object]) -> None:
             continue
         fit = [name for name, each in BUILT_IN.items() if system in each.systems]
         own = f"{system} learns from {' or '.join(fit)}; " if fit else ""
-        raise ValueError(f"{path} has {found.what}, for {', '.join(found.systems)}; {own}lmlab list --data shows all")
+        raise ValueError(f"{path} has {found.what}, for {', '.join(found.systems)}; {own}lmlab list data shows all")
 
 
 ABOUT = re.compile(r"(readme|licen[cs]e|source|copying|citation|changelog)\b.*", re.IGNORECASE)
