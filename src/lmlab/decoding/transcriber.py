@@ -208,6 +208,7 @@ class Transcriber:
             penalty="power",
             no_repeat=no_repeat,
             rules=rules,
+            stop_early=True,  # as the published code does: a longer text could win for a long time yet
             state=self.model.begin(memory, beams=1),
         )
         return found[0] if found else Hypothesis([], 0.0, 0.0, finished=False)
