@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.layers.two_stream_attention import permutation_masks
+from lmlab.layers.attention.two_stream import permutation_masks
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.transformer_xl import Memory
 from lmlab.training.devices import keep_buffers

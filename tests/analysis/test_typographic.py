@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmlab.analysis.matching import ZeroShot
-from lmlab.analysis.typographic import attack, choose_wrong
-from lmlab.data.readers.lettering import INK, PAPER, letter_dots, write_word
-from lmlab.data.readers.picture_files import ArraySource, PictureRow, find_pictures
-from lmlab.data.readers.signs import make_sign
+from lmlab.analysis.pictures.matching import ZeroShot
+from lmlab.analysis.pictures.typographic import attack, choose_wrong
+from lmlab.data.readers.pictures.files import ArraySource, PictureRow, find_pictures
+from lmlab.data.readers.pictures.lettering import INK, PAPER, letter_dots, write_word
+from lmlab.data.readers.pictures.signs import make_sign
 from lmlab.pages.views import to_page
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 GREY = np.full((64, 64, 3), 128, np.uint8)
 

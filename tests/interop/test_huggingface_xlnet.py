@@ -11,7 +11,7 @@ import torch
 from hf_references import make_run, random_reference, randomise, transformers
 
 from lmlab.interop.huggingface import export_run, import_run, read_model
-from lmlab.layers.two_stream_attention import permutation_masks
+from lmlab.layers.attention.two_stream import permutation_masks
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.runs.storage import read_json
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.layers.attention import MultiHeadAttention, SelfAttention, attend, attention_weights
+from lmlab.layers.attention.multi_head import MultiHeadAttention, SelfAttention, attend, attention_weights
 from lmlab.layers.cache import KeyValueCache
 from lmlab.layers.kernels import dropped_attention
 from lmlab.layers.kernels.dropped_attention import attend_dropped

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmlab.layers.attention import BidirectionalAttention, attend
+from lmlab.layers.attention.multi_head import BidirectionalAttention, attend
 from lmlab.layers.kernels.packing import PackedByLength, PackedTokens
 from lmlab.layers.padding import NoPadding, PaddingMask, has_padding
 

@@ -11,7 +11,8 @@ import torch
 from tests.tolerances import of_blocks
 
 import lmlab
-from lmlab.analysis.success_rates import measure_success
+from lmlab.analysis.policies.success_rates import measure_success
+from lmlab.data.readers.pictures.scenes import UNSEEN
 from lmlab.data.readers.robot_world import (
     LIMIT,
     MISSIONS,
@@ -25,7 +26,6 @@ from lmlab.data.readers.robot_world import (
     read_action,
     write_action,
 )
-from lmlab.data.readers.scenes import UNSEEN
 from lmlab.models import create
 from lmlab.models.policy import Policy
 

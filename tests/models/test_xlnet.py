@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmlab.layers.positions import sinusoids
-from lmlab.layers.two_stream_attention import (
+from lmlab.layers.attention.two_stream import (
     AttentionContext,
     SignedDistances,
     TwoStreamAttention,
     permutation_masks,
 )
+from lmlab.layers.positions import sinusoids
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, create
 from lmlab.models.abilities import FillsInOrder, FillsMasks, PredictsNext, require

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.data.corpora.captions import encode_fields
-from lmlab.data.corpora.images import PictureSplit
+from lmlab.data.corpora.pictures.captions import encode_fields
+from lmlab.data.corpora.pictures.images import PictureSplit
 from lmlab.models.captioner import Captioner, CaptionerConfig
 from lmlab.objectives.captioning import Captioning, CaptioningConfig, captions_of, coverage_of
 from lmlab.objectives.objective import IGNORE
 from lmlab.tokenizers import resolve
 from lmlab.tokenizers.frames import make_frame
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 TEXTS = ["a red star", "a blue star left of a red star", "a star", "red", "a blue star", "a red star"]
 TOKENIZER = resolve("words", lambda: iter(TEXTS))

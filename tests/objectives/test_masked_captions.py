@@ -15,7 +15,7 @@ from lmlab.objectives.masked_captions import MaskedCaptions, MaskedCaptionsConfi
 from lmlab.objectives.objective import IGNORE
 from lmlab.tokenizers import train
 from lmlab.tokenizers.frames import make_frame
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 from regions import make_model
 
 TEXTS = ["a red circle left of a blue square", "a star", "a small green cross above a large star and a circle"]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import lmlab
 from killing import kill_while_saving
 from lmlab.cli import app
-from lmlab.data.readers.picture_files import find_pictures
+from lmlab.data.readers.pictures.files import find_pictures
 from lmlab.pages.figures.pictures import encode_png
 from lmlab.runs import run
 from lmlab.runs.storage import read_tensors

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from lmlab.layers.attention import FULL, BidirectionalAttention, head_width
+from lmlab.layers.attention.multi_head import FULL, BidirectionalAttention, head_width
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import quick_gelu
 from lmlab.layers.kernels.linear import Linear

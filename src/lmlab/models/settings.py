@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from lmlab.config import Config
-from lmlab.layers.attention import head_width
+from lmlab.layers.attention.multi_head import head_width
 
 MOST_LAYERS = 10_000
 """More layers are a mistake, or a file that is meant to exhaust the memory."""

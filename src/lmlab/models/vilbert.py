@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmlab.layers.attention import head_width
-from lmlab.layers.co_attention import CoAttention
+from lmlab.layers.attention.co_attention import CoAttention
+from lmlab.layers.attention.multi_head import head_width
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear

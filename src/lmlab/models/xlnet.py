@@ -10,7 +10,7 @@ itself; yet tokens later in the order must attend to it. Hence two streams with 
     g_i⁽⁰⁾ = w           g_i⁽ᵐ⁾ = Attention(Q = g_i⁽ᵐ⁻¹⁾, KV = h⁽ᵐ⁻¹⁾ of the tokens before i in z)     query stream
     P(x_i | the tokens before i in z) = softmax(E g_i + c)_{x_i}
 
-Positions enter only as distances, inside attention (layers/two_stream_attention.py): the score of query i and key j is
+Positions enter only as distances, inside attention (layers/attention/two_stream.py): the score of query i and key j is
 (q_i + u)·k_j + (q_i + v)·W_R R_{i−j} + (q_i + s)·e_ij, with R the sinusoids of a distance and e a vector for "same
 segment" or "other segment". The order is expressed by masks: nothing is permuted. g is computed only at the positions
 that are predicted. Keys and values include the memory of Transformer-XL (section 2.4). Tasks use the content stream, in
@@ -28,12 +28,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.attention import causal_mask
-from lmlab.layers.dropout import Dropout
-from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.padding import choose, token_mask
-from lmlab.layers.softmax import Softmax
-from lmlab.layers.two_stream_attention import (
+from lmlab.layers.attention.multi_head import causal_mask
+from lmlab.layers.attention.two_stream import (
     AttentionContext,
     SignedDistances,
     TwoStreamAttention,
@@ -41,6 +37,10 @@ from lmlab.layers.two_stream_attention import (
     other_segments,
     permutation_masks,
 )
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.feedforward import FeedForward
+from lmlab.layers.padding import choose, token_mask
+from lmlab.layers.softmax import Softmax
 from lmlab.layers.watching import is_watched, layers_watched, record_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.bert import GELU

@@ -12,7 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.images import PictureSplit, TokenRows
+from lmlab.data.corpora.pictures.images import PictureSplit, TokenRows
 from lmlab.data.loaders.pictures import PictureLoader, PictureRows
 from lmlab.models.abilities import Captions, LearnsTarget, State, require
 from lmlab.models.model import Model

@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 
 from lmlab.config import Config
-from lmlab.data.corpora.images import PictureSplit, TokenRows
+from lmlab.data.corpora.pictures.images import PictureSplit, TokenRows
 from lmlab.data.loaders.pictures import PictureLoader, PictureRows
 from lmlab.models.abilities import FollowsCommands, LearnsTarget
 from lmlab.objectives.objective import IGNORE, Batch

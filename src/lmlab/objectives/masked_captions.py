@@ -22,7 +22,7 @@ from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.regions import DescribedBatch, DescribedLoader, DescribedPictures
 from lmlab.data.loaders.rows import Rows
 from lmlab.data.readers.media import Picture
-from lmlab.data.readers.regions import make_vectors
+from lmlab.data.readers.pictures.regions import make_vectors
 from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsMasks, PredictsRegions, ReadsRegions, State, require
 from lmlab.models.flops import PASSES
@@ -31,8 +31,8 @@ from lmlab.objectives.masked import Unit, at_masks, corrupt, draw_numbers, is_ri
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, collate, pad_rows
-from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.tokenizers.pieces import describe_pieces
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 HIDDEN = 0.9
 """Fraction of the masked regions whose vector becomes zero; the others keep theirs (Lu et al. 2019, section 3.2)."""

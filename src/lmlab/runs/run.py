@@ -38,12 +38,12 @@ from lmlab.runs.storage import (
 )
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate
-from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
-from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.tokenizers.processors import FILE as PROCESSOR
 from lmlab.tokenizers.processors import load_processor
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.episodes import EpisodeProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 from lmlab.training.devices import choose_device
 from lmlab.training.distributed import ALONE, World
 from lmlab.training.energy_meter import Cost, codecarbon

@@ -19,7 +19,7 @@ from lmlab.data.readers.episodes import NamedEpisode, find_episodes, read_episod
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.media import Episode, digest_media
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.episodes import LEAST_STD, EpisodeProcessor
+from lmlab.tokenizers.processors.episodes import LEAST_STD, EpisodeProcessor
 
 REPORT_EVERY = 100
 

@@ -26,7 +26,7 @@ from lmlab.data.corpora.splitting import NAMES, deal, deal_few
 from lmlab.data.corpora.store import building
 from lmlab.data.readers.text import TextWarning
 from lmlab.tokenizers.processors import FILE as PROCESSOR
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 FORMAT = 1
 INDEX = "index.json"

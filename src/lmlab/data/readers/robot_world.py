@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.readers.picture_files import PictureFiles, PictureRow
-from lmlab.data.readers.scene_texts import ask
-from lmlab.data.readers.scenes import UNSEEN, Part, Scene, Thing, describe, make_scene, paint
+from lmlab.data.readers.pictures.files import PictureFiles, PictureRow
+from lmlab.data.readers.pictures.scene_texts import ask
+from lmlab.data.readers.pictures.scenes import UNSEEN, Part, Scene, Thing, describe, make_scene, paint
 
 NAME = "builtin:world"
 VERSION = 1
