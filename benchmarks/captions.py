@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from lmlab import load
 from lmlab.cli.caption_scores import score_captions
 from lmlab.cli.progress import TrainingDisplay
-from lmlab.data.corpora.pictures.images import PictureSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.readers.pictures.scenes import SHAPES
 from lmlab.decoding.captioner import PictureCaptioner
 from lmlab.metrics.classification import Accuracy

@@ -1,4 +1,4 @@
-"""The typographic attack: letters are where they should be, controls are counted, and no effect is said."""
+"""The typographic attack: letters are where they should be, controls are counted, and no effect is reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GREY = np.full((64, 64, 3), 128, np.uint8)
 
 
 class FakeMatcher:
-    """A matcher whose vector of a picture is its ink and its paper, so that it finds words or not, as it is told."""
+    """A matcher whose vector of a picture is its ink and its paper, so that it finds words or not, by its setting."""
 
     processor = PictureProcessor(height=64, width=64, channels=3)
 

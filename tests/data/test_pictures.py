@@ -15,7 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 from lmlab.data import make_config, prepare
-from lmlab.data.corpora.pictures.images import PictureSplit, PictureWarning
+from lmlab.data.corpora.pictures.images import PictureWarning
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.readers.pictures.decoding import BadPictureError, decode_picture
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.processors.pictures import PictureProcessor

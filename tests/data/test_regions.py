@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lmlab.data import make_config, prepare
-from lmlab.data.corpora.pictures.images import PictureSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.loaders.regions import DescribedLoader
 from lmlab.data.readers.media import Picture, Regions, digest_media
 from lmlab.data.readers.pictures.regions import GRID, SIDE, crop, grid_boxes, make_vectors

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from lmlab.data.corpora.pictures.captions import encode_fields
-from lmlab.data.corpora.pictures.images import PictureSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.models.captioner import Captioner, CaptionerConfig
-from lmlab.objectives.captioning import Captioning, CaptioningConfig, captions_of, coverage_of
+from lmlab.objectives.captioning import Captioning, CaptioningConfig, coverage_of, tokens_of
 from lmlab.objectives.objective import IGNORE
 from lmlab.tokenizers import resolve
 from lmlab.tokenizers.frames import make_frame
@@ -91,5 +91,7 @@ def test_coverage_is_zero_where_every_region_gets_one_unit() -> None:
 
 def test_pictures_without_captions_are_an_error() -> None:
     split = make_split()
-    with pytest.raises(ValueError, match=r"no captions \(question were found\): name their column"):
-        captions_of(PictureSplit(split.pixels, split.pictures, split.labels, TEXTS, {"question": TEXTS}, None, {}))
+    with pytest.raises(ValueError, match=r"no captions \(question were found\): name the column, --columns caption"):
+        tokens_of(
+            PictureSplit(split.pixels, split.pictures, split.labels, TEXTS, {"question": TEXTS}, None, {}), ("caption",)
+        )

@@ -17,7 +17,11 @@ MOST_LAYERS = 10_000
 class ModelConfig(Config):
     """Settings that every model has; some are known only from the data."""
 
-    RENAMED: ClassVar[Mapping[str, str]] = {"restart": "reset_probability", "waves": "position_order"}
+    RENAMED: ClassVar[Mapping[str, str]] = {
+        "restart": "reset_probability",
+        "waves": "position_order",
+        "place": "state_position",
+    }
     """Old names of settings in the config.json of earlier runs, with those of today."""
     UNREAD: ClassVar[Mapping[str, Any]] = {}
     """Settings that only the data know, with values that will do to describe a model before these are read."""

@@ -361,11 +361,10 @@ class OrderedFiller(Filler):
     def read_in_order(self, *, order: Tensor, at: Tensor, state: State = None, **inputs: Any) -> Output:
         """Vectors [B, K, D] that predict the tokens at the positions `at` [B, K], and the new memory.
 
-        The memory contains the padding of padded rows: do not pass it on then.
-
         `order` [B, T] is 0 for tokens that are given, and n for the n-th token that is predicted: it attends to the
         given tokens and to those before it in the order. Given tokens attend to all given tokens; predicted
-        tokens with the same number do not attend to each other.
+        tokens with the same number do not attend to each other. If there is padding, no memory is returned, because it
+        would contain the padding.
         """
         shape = inputs["tokens"].shape
         on_cpu = order.device.type == "cpu" and not torch.compiler.is_compiling()  # elsewhere the check would wait
@@ -380,7 +379,8 @@ class OrderedFiller(Filler):
         if real is not None:
             content_mask, query_mask = content_mask & real[:, None], query_mask & real[:, None]
         text = Text(tokens, inputs.get("segments"), inputs.get("backwards"), memory=state)
-        return Output(*self.encoder.read_streams(text, QueryStream(at, content_mask, query_mask)))
+        hidden, memory = self.encoder.read_streams(text, QueryStream(at, content_mask, query_mask))
+        return Output(hidden, memory if real is None else None)
 
 
 class LeftToRight(NextTokenModel):

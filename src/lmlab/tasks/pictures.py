@@ -13,7 +13,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.data.corpora.pictures.images import ImagesConfig, PictureSplit, open_pictures
+from lmlab.data.corpora.pictures.images import ImagesConfig, open_pictures
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.splitting import NAMES as SPLITS
 from lmlab.data.loaders.augmentation import Augmentation, augment
 from lmlab.data.readers.examples import Example, Labelled
@@ -28,7 +29,7 @@ from lmlab.pages.evidence import Mistake
 from lmlab.pages.figures.pictures import data_uri
 from lmlab.tasks.classes import ClassTask
 from lmlab.tasks.heads import Classifier
-from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording
+from lmlab.tasks.records import Item, Prediction, TaskConfig, Wording
 from lmlab.tokenizers.processors.pictures import PictureProcessor, make_thumbnail
 
 THUMBNAIL = 96

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.pictures.captions import CaptionsConfig
-from lmlab.data.corpora.pictures.images import PictureSplit, open_pictures
+from lmlab.data.corpora.pictures.images import open_pictures
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.splitting import NAMES as SPLITS
 from lmlab.data.loaders.examples import ExampleLoader, GroupedLoader
 from lmlab.data.readers.examples import Example, Labelled
@@ -34,7 +35,7 @@ from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch
 from lmlab.tasks.classification import Classification, PooledConfig
 from lmlab.tasks.pictures import stack_pixels
-from lmlab.tasks.task import Item, TaskConfig, Wording
+from lmlab.tasks.records import Item, TaskConfig, Wording
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import FILE as FRAME
 from lmlab.tokenizers.frames import Frame, Row

@@ -59,8 +59,8 @@ class CellSearch(Viewed):
 
     def notes(self) -> list[str]:
         return [
-            f"chosen and ranked on {self.tokens[0]:,} tokens, tested on {self.tokens[1]:,} others, of which "
-            f"{self.share:.0%} have the property; 0.5 is chance, 1 is perfect"
+            f"chosen and ranked on {self.tokens[0]:,} tokens, tested on {self.tokens[1]:,} others; "
+            f"{self.share:.0%} of these have the property; 0.5 is chance, 1 is perfect"
         ]
 
     def table(self) -> Table:

@@ -32,6 +32,7 @@ class PictureProcessor(Config):
     """Settings of a processor of pictures, and what it does."""
 
     kind: ClassVar[str] = "pictures"
+    item: ClassVar[str] = "picture"
 
     height: int = Field(ge=1, le=LARGEST, description="pixels from top to bottom")
     width: int = Field(ge=1, le=LARGEST, description="pixels from left to right")

@@ -38,6 +38,7 @@ class SoundProcessor:
     """Recordings to log-mel spectrograms."""
 
     kind: ClassVar[str] = "sounds"
+    item: ClassVar[str] = "recording"
 
     rate: int = 16_000
     """Samples per second."""

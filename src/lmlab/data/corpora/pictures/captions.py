@@ -12,7 +12,8 @@ from pydantic import Field
 
 from lmlab.data.config import Paths
 from lmlab.data.corpora.corpus import Corpus, Processor
-from lmlab.data.corpora.pictures.images import PicturesConfig, PictureSplit, TokenRows, open_pictures
+from lmlab.data.corpora.pictures.images import PicturesConfig, open_pictures
+from lmlab.data.corpora.pictures.split import PictureSplit, TokenRows
 from lmlab.data.corpora.preparing import ReportProgress, as_tokenizer
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.pictures.files import BUILTIN

@@ -6,17 +6,15 @@ import hashlib
 import json
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, overload
+from typing import Any, ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from lmlab.data.config import DataConfig, Paths
-from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
+from lmlab.data.corpora.corpus import Corpus, Processor
 from lmlab.data.corpora.example_splits import FEWEST, complete_splits
 from lmlab.data.corpora.pictures.checking import PictureCheck, check_pictures
 from lmlab.data.corpora.pictures.shards import (
@@ -29,14 +27,13 @@ from lmlab.data.corpora.pictures.shards import (
     write_index,
     write_shard,
 )
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.preparing import ReportProgress
 from lmlab.data.corpora.store import building, open_home
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.files import cache_folder
-from lmlab.data.readers.media import Picture
 from lmlab.data.readers.pictures.decoding import BadPictureError
-from lmlab.data.readers.pictures.files import PictureFiles, PictureRow, PictureSource, Regions, find_pictures
-from lmlab.data.readers.pictures.regions import width_of
+from lmlab.data.readers.pictures.files import PictureFiles, PictureRow, PictureSource, find_pictures
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.processors.pictures import PictureProcessor
 from lmlab.tokenizers.processors.pixels import Pixels
@@ -94,95 +91,6 @@ class ImagesConfig(PicturesConfig):
     def usual_tokenizer(self, of_system: str | None) -> str | None:
         """Pixels for a system that reads tokens; none for one that reads pictures."""
         return None if of_system is None else Pixels().spec
-
-
-class TokenRows(NamedTuple):
-    """The tokens of a text field, row after row, without special tokens."""
-
-    tokens: NDArray[np.uint32]
-    starts: NDArray[np.int64]  # [N]
-    lengths: NDArray[np.int64]  # [N]
-
-    def row(self, number: int) -> NDArray[np.uint32]:
-        """Return the tokens of a row."""
-        start = int(self.starts[number])
-        return self.tokens[start : start + int(self.lengths[number])]
-
-
-@dataclass(frozen=True)
-class PictureSplit(Dataset):
-    """A split of rows, each with a picture; several rows may share one."""
-
-    pixels: NDArray[np.uint8]
-    """[P, H, W, C], memory-mapped: the pictures of the split, each once."""
-    pictures: NDArray[np.int64]
-    """[N] the number of each row's picture."""
-    labels: Sequence[str | None]
-    """[N] the class of each row; of a question its answer, of a sentence true or false."""
-    names: Sequence[str]
-    """[N] the path of each row's picture."""
-    fields: Mapping[str, Sequence[str]]
-    """Texts of the rows by field: caption, question, sentence."""
-    regions: Sequence[Regions] | None = None
-    """[N] parts of the pictures, if they are known."""
-    tokens: Mapping[str, TokenRows] | None = None
-    """The tokens of `fields`, where there is a tokenizer."""
-
-    @property
-    def size(self) -> int:
-        return len(self.pictures)
-
-    @property
-    def examples(self) -> Examples:
-        """The rows as examples of a task, made when they are asked for."""
-        return Examples(self)
-
-    def picture(self, row: int) -> Picture:
-        """Return the picture of a row, with its regions if they are known."""
-        return Picture(self.pixels[self.pictures[row]], None if self.regions is None else self.regions[row])
-
-    @property
-    def region_width(self) -> int:
-        """The length of the vectors that regions are read as (data/readers/pictures/regions.py)."""
-        return width_of(self.picture(0).regions, self.pixels.shape[1:])
-
-    def caption(self, row: int) -> NDArray[np.uint32]:
-        """Return the tokens of the caption of a row, without special tokens."""
-        assert self.tokens is not None, "captions have a tokenizer"
-        return self.tokens["caption"].row(row)
-
-    def texts(self) -> Iterator[str]:
-        """Yield the texts of each row."""
-        return (" ".join(texts) for texts in zip(*self.fields.values(), strict=True)) if self.fields else iter(())
-
-    def describe(self) -> str:
-        return f"{self.size:,} pictures"
-
-
-@dataclass(frozen=True)
-class Examples(Sequence[Example]):
-    """The rows of a split as examples: the picture, the question, sentence or caption, and the class."""
-
-    split: PictureSplit
-
-    def __len__(self) -> int:
-        return self.split.size
-
-    @overload
-    def __getitem__(self, number: int) -> Example: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> list[Example]: ...
-
-    def __getitem__(self, number: int | slice) -> Example | list[Example]:
-        if isinstance(number, slice):
-            return [self[each] for each in range(*number.indices(len(self)))]
-        split, row = self.split, range(len(self))[number]
-        text = next(
-            (split.fields[name][row] for name in ("question", "sentence", "caption") if name in split.fields), ""
-        )
-        media = split.picture(row)
-        return Example(text, label=split.labels[row], source=split.names[row], media=media)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,6 +191,29 @@ class PictureRow(NamedTuple):
     texts: Mapping[str, str] = {}  # by field: caption, question, sentence
     regions: Regions | None = None
     where: str = ""  # file and line, for messages
+
+
+class LazyRows(Sequence[PictureRow]):
+    """The rows of a built-in split; they are made when the first of them is read, or their number is asked for."""
+
+    def __init__(self, make: Callable[[], list[PictureRow]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _rows(self) -> list[PictureRow]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, number: int) -> PictureRow: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[PictureRow]: ...
+
+    def __getitem__(self, number: int | slice) -> PictureRow | list[PictureRow]:
+        return self._rows[number]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.readers.pictures.files import PictureFiles, PictureRow, Regions
+from lmlab.data.readers.pictures.files import LazyRows, PictureFiles, PictureRow, Regions
 from lmlab.data.readers.pictures.scene_texts import ask, state
-from lmlab.data.readers.pictures.scenes import VERSION, Part, Scene, describe, make_scene, paint
+from lmlab.data.readers.pictures.scenes import PARTS, VERSION, Part, Scene, describe, make_scene, paint
 
 SIDE = 64
 """Pixels of a side."""
@@ -44,11 +44,11 @@ class SceneSource:
 def find_scenes(name: str) -> PictureFiles:
     """Return the rows of a built-in data set: `scenes`, `scenes-unseen`, `scene-questions` or `scene-sentences`."""
     if name == "scenes-unseen":
-        return PictureFiles(train=_rows("unseen", _caption), format="built-in scenes with unseen pairs")
+        rows = LazyRows(partial(_rows, "unseen", _caption))
+        return PictureFiles(train=rows, format="built-in scenes with unseen pairs")
     make = {"scenes": _caption, "scene-questions": _question, "scene-sentences": _sentence}[name]
-    return PictureFiles(
-        train=_rows("train", make), valid=_rows("valid", make), test=_rows("test", make), format="built-in scenes"
-    )
+    train, valid, test = (LazyRows(partial(_rows, part, make)) for part in PARTS[:3])
+    return PictureFiles(train=train, valid=valid, test=test, format="built-in scenes")
 
 
 def _rows(part: Part, make: Callable[[Scene, PictureRow], list[PictureRow]]) -> list[PictureRow]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.readers.pictures.files import PictureFiles, PictureRow
+from lmlab.data.readers.pictures.files import LazyRows, PictureFiles, PictureRow
 from lmlab.data.readers.pictures.lettering import write_word
 from lmlab.data.readers.pictures.scenes import COLOURS, SHAPES, VERSION, Scene, Thing, paint
 
@@ -84,4 +84,5 @@ def find_signs(name: str) -> PictureFiles:
             found.append(PictureRow(source, sign.thing.shape, {"caption": sign.caption}, where=source.name))
         return found
 
-    return PictureFiles(train=rows("train"), valid=rows("valid"), test=rows("test"), format="built-in signs")
+    train, valid, test = (LazyRows(partial(rows, part)) for part in COUNTS)
+    return PictureFiles(train=train, valid=valid, test=test, format="built-in signs")

@@ -1,15 +1,15 @@
 """How well are two and three missing tokens predicted together? BERT alone, BERT one after another, and XLNet.
 
-    python benchmarks/joint_blanks.py [FOLDER] [--text builtin] [--budget 1.5e12flops] [--size tiny] [--blanks 2 3]
+    python benchmarks/joint_masks.py [FOLDER] [--text builtin] [--budget 1.5e12flops] [--size tiny] [--masks 2 3]
 
 BERT and XLNet are trained on the same text with the same tokenizer and the same budget in FLOPs. Then neighbouring
 tokens of held-out text are taken out, the same for both, and the joint log-likelihood of what stood there is measured:
 
-- BERT alone: the sum of log P(token | the rest), all blanks open, as BERT is trained;
-- BERT jointly: the chain rule, one blank filled after another from left to right;
+- BERT alone: the sum of log P(token | the rest), all masks open, as BERT is trained;
+- BERT jointly: the chain rule, one mask filled after another from left to right;
 - XLNet alone and XLNet: the same two; the second in one pass, as it is trained, and from right to left as well.
 
-What is gained by the chain rule is what the missing tokens say about each other. In nats per blank, with the standard
+What is gained by the chain rule is what the missing tokens say about each other. In nats per mask, with the standard
 error over places; pairs are of the same places, so differences are more certain than the figures. Counted in FLOPs, not
 timed: a busy machine changes nothing. A second call takes the runs that it finds.
 """
@@ -39,7 +39,7 @@ ROWS = 64
 
 
 class Rows(NamedTuple):
-    """Passages in their frame, with blanks at the same places of each text."""
+    """Passages in their frame, with masks at the same places of each text."""
 
     tokens: Tensor  # [N, T]
     at: Tensor  # [N, K]
@@ -64,11 +64,11 @@ def trained(kind: str, arguments: argparse.Namespace) -> tuple[LanguageModel, An
     return load(path), reopen_corpus(read_record(path), path, Silent())
 
 
-def passages(corpus: Any, model: LanguageModel, *, blanks: int, count: int) -> Rows:
-    """Stretches of the test text within documents, with `blanks` neighbouring tokens missing in the middle."""
+def passages(corpus: Any, model: LanguageModel, *, masks: int, count: int) -> Rows:
+    """Stretches of the test text within documents, with `masks` neighbouring tokens missing in the middle."""
     split = corpus.test or corpus.valid
     stream, boundary = np.asarray(split.tokens).astype(np.int64), model.text_tokenizer.boundary
-    chance = np.random.default_rng(blanks)
+    chance = np.random.default_rng(masks)
     rows, positions = [], []
     for _ in range(50 * count):
         start = int(chance.integers(0, len(stream) - CONTEXT))
@@ -78,7 +78,7 @@ def passages(corpus: Any, model: LanguageModel, *, blanks: int, count: int) -> R
         framed = model.frame.rows([{"a": piece}])[0].inputs["tokens"]
         first = framed.positions("a")[int(chance.integers(CONTEXT // 4, 3 * CONTEXT // 4))]
         rows.append(framed.pieces)
-        positions.append(range(first, first + blanks))
+        positions.append(range(first, first + masks))
         if len(rows) == count:
             break
     return Rows(torch.tensor(rows), torch.tensor([list(each) for each in positions]))
@@ -86,7 +86,7 @@ def passages(corpus: Any, model: LanguageModel, *, blanks: int, count: int) -> R
 
 @torch.inference_mode()
 def alone(model: LanguageModel, rows: Rows) -> Tensor:
-    """Σ log P(token | all but the blanks) of each passage [N]."""
+    """Σ log P(token | all but the masks) of each passage [N]."""
     filler, mask = require(model.model, FillsMasks), model.text_tokenizer.special("mask")
     targets = rows.tokens.gather(1, rows.at)
     scores = filler.fill(tokens=rows.tokens.scatter(1, rows.at, mask), at=rows.at).double().log_softmax(-1)
@@ -95,7 +95,7 @@ def alone(model: LanguageModel, rows: Rows) -> Tensor:
 
 @torch.inference_mode()
 def one_after_another(model: LanguageModel, rows: Rows) -> Tensor:
-    """Σ log P(token | the rest, and the blanks before it) [N], by filling in what stood there."""
+    """Σ log P(token | the rest, and the masks before it) [N], by filling in what stood there."""
     filler, mask = require(model.model, FillsMasks), model.text_tokenizer.special("mask")
     tokens, total = rows.tokens.scatter(1, rows.at, mask), torch.zeros(len(rows.tokens), dtype=torch.float64)
     for number in range(rows.at.shape[1]):
@@ -121,31 +121,31 @@ def in_order(model: LanguageModel, rows: Rows, *, backwards: bool) -> Tensor:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/joint-blanks"))
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/joint-masks"))
     parser.add_argument("--text", default="builtin")
     parser.add_argument("--tokenizer", default="bpe:2048")
     parser.add_argument("--budget", default="1.5e12flops")
     parser.add_argument("--size", default="tiny")
     parser.add_argument("--initial", choices=["published", "scaled"], default="scaled", help="BERT's first weights")
-    parser.add_argument("--blanks", nargs="+", type=int, default=[2, 3])
+    parser.add_argument("--masks", nargs="+", type=int, default=[2, 3])
     parser.add_argument("--passages", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     print(f"\n### {arguments.text}, {arguments.size}, {arguments.budget}, {clock()}: joint nats, lower is better\n")
-    print(f"| | {' | '.join(f'{count} blanks' for count in arguments.blanks)} |")
-    print(f"|{'---|' * (1 + len(arguments.blanks))}")
+    print(f"| | {' | '.join(f'{count} masks' for count in arguments.masks)} |")
+    print(f"|{'---|' * (1 + len(arguments.masks))}")
     table: dict[str, list[str]] = {}
     for kind in ("bert", "xlnet"):
         model, corpus = trained(kind, arguments)
-        ways = {f"{kind}, each blank alone": alone, f"{kind}, one after another": one_after_another}
+        ways = {f"{kind}, each mask alone": alone, f"{kind}, one after another": one_after_another}
         if ability(model.model, FillsInOrder) is not None:
             ways |= {
                 f"{kind}, left to right in one pass": lambda lm, rows: in_order(lm, rows, backwards=False),
                 f"{kind}, right to left in one pass": lambda lm, rows: in_order(lm, rows, backwards=True),
             }
-        for count in arguments.blanks:
-            rows = passages(corpus, model, blanks=count, count=arguments.passages)
+        for count in arguments.masks:
+            rows = passages(corpus, model, masks=count, count=arguments.passages)
             for name, measure in ways.items():
                 parts = [
                     measure(model, Rows(rows.tokens[i : i + ROWS], rows.at[i : i + ROWS]))
