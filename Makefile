@@ -3,12 +3,12 @@
 # make test-portable  those that compute, with each instruction set of this CPU, one thread and two, without data
 # make test-browser   the studio in a real browser (installs Debian's chromium where it can)
 # make check  lint, format and types; of the studio's JavaScript too, with its unit tests, if Node.js is installed
-# Each sets up .venv by itself, from pyproject.toml (ranges) and constraints.txt (pins).
+# Each sets up .venv first, from pyproject.toml (ranges) and constraints.txt (pins).
 PYTHON ?= python3
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup setup-dev demo browser test test-browser test-portable check check-js format clean
+.PHONY: setup setup-dev demo browser test test-browser test-portable docs check check-js format clean
 
 setup: .venv/.core
 setup-dev: .venv/.dev
@@ -42,6 +42,10 @@ test-browser: setup-dev browser
 
 test-portable: setup-dev
 	PYTHON=$(BIN)/python .ci/portable
+
+docs: setup-dev
+	$(BIN)/zensical build
+	@echo "open site/index.html"
 
 check: setup-dev check-js
 	$(BIN)/ruff check .

@@ -11,15 +11,14 @@ import torch
 
 from lmlab.analysis.alignment import Alignment
 from lmlab.analysis.embedding import Pool, Reading, TokenVectors, Vectors
-from lmlab.analysis.matching import picture_source
-from lmlab.decoding.checks import check_text, check_texts, check_whole_number
+from lmlab.analysis.pictures.matching import picture_source
 from lmlab.decoding.filler import BEAMS, Filled, Order
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score
 from lmlab.decoding.search_tree import SearchTree
 from lmlab.decoding.translator import Searching, Translation
-from lmlab.messages import suggest_keywords
+from lmlab.messages import check_text, check_texts, check_whole_number, suggest_keywords
 from lmlab.models.abilities import (
     PredictsNext,
     ability,
@@ -34,8 +33,8 @@ from lmlab.tokenizers.chat_template import ChatTemplate, Messages
 from lmlab.tokenizers.processors import load_processor
 
 if TYPE_CHECKING:
-    from lmlab.analysis.matching import ZeroShot
-    from lmlab.analysis.picture_search import Found
+    from lmlab.analysis.pictures.matching import ZeroShot
+    from lmlab.analysis.pictures.search import Found
     from lmlab.data.corpora.corpus import Processor
     from lmlab.tasks.predicting import Ensemble, Predictor
     from lmlab.tokenizers import Tokenizer
@@ -205,7 +204,7 @@ class LanguageModel(Roles):
 
         >>> lm.find("a red circle", "pictures").hits[0].name
         """
-        from lmlab.analysis.picture_search import search
+        from lmlab.analysis.pictures.search import search
 
         return search(self.matcher, check_text("query", query), str(data), top=check_whole_number("top", top))
 

@@ -85,7 +85,7 @@ def draw(
 
 
 def _read(paths: list[Path]) -> list[Pixels]:
-    from lmlab.data.readers.pictures import read_picture
+    from lmlab.data.readers.pictures.decoding import read_picture
 
     return [read_picture(path) for path in paths]
 

@@ -126,7 +126,7 @@ def evaluate(
         evaluate_speech(run, data, beams=1 if beams == 5 else beams, output=output, json_=json_, device=device)
         return
     if data is not None and run.is_dir() and can(run, "actions"):
-        from lmlab.analysis.action_errors import measure_actions
+        from lmlab.analysis.policies.action_errors import measure_actions
         from lmlab.cli.console import progress_bar
         from lmlab.cli.inspect.display import check_output, open_run, show
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lmlab.decoding.continuation import Report, continue_tokens
+from lmlab.decoding.generate import Report, continue_tokens
 from lmlab.decoding.sampling import Sampling
 from lmlab.models.abilities import PredictsNext
-from lmlab.tokenizers.pictures import Pixels as PixelArray
-from lmlab.tokenizers.pixels import Pixels
+from lmlab.tokenizers.processors.pictures import Pixels as PixelArray
+from lmlab.tokenizers.processors.pixels import Pixels
 
 
 @dataclass(frozen=True, kw_only=True)
