@@ -14,6 +14,7 @@ from lmlab.analysis.embedding import Pool, Reading, TokenVectors, Vectors
 from lmlab.analysis.matching import picture_source
 from lmlab.decoding.checks import check_text, check_texts, check_whole_number
 from lmlab.decoding.filler import BEAMS, Filled, Order
+from lmlab.decoding.kind_view import KindView
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score
@@ -28,9 +29,12 @@ from lmlab.models.abilities import (
 )
 from lmlab.progress import ReportProgress
 from lmlab.roles import Roles
+from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate, Messages
+from lmlab.tokenizers.frames import NEXT_TOKEN, make_frame
+from lmlab.tokenizers.joined import JoinedTokenizer
 from lmlab.tokenizers.processors import load_processor
 
 if TYPE_CHECKING:
@@ -38,7 +42,6 @@ if TYPE_CHECKING:
     from lmlab.analysis.picture_search import Found
     from lmlab.data.corpora.corpus import Processor
     from lmlab.tasks.predicting import Ensemble, Predictor
-    from lmlab.tokenizers import Tokenizer
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageModel:
@@ -56,6 +59,8 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
     processor = load_processor(path)
     if learns_by_gradient(model):
         model.to(device).eval()
+    if isinstance(processor, JoinedTokenizer):
+        return _of_several_kinds(model, processor, path)
     return LanguageModel(
         model=model,
         tokenizer=tokenizer,
@@ -66,6 +71,17 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
         chat_template=ChatTemplate.load(path) if (path / CHAT).is_file() else None,
         processor=processor,
     )
+
+
+def _of_several_kinds(model: Any, processor: JoinedTokenizer, path: Path) -> LanguageModel:
+    """The language model of a run that has learnt several kinds of data: with text, it is a model of that text."""
+    text = next((name for name, part in processor.parts.items() if isinstance(part, Tokenizer)), None)
+    if text is None:
+        return LanguageModel(model=model, tokenizer=None, path=path, processor=processor)
+    tokenizer = processor.parts[text]
+    assert isinstance(tokenizer, Tokenizer)
+    view, frame = KindView(model, processor.ids[text]), make_frame(NEXT_TOKEN, tokenizer)
+    return LanguageModel(model=view, tokenizer=tokenizer, path=path, own_frame=frame, processor=processor)
 
 
 def load_predictor(

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from lmlab.data.config import Paths
 from lmlab.data.corpora.corpus import Corpus, Processor
-from lmlab.data.corpora.images import PicturesConfig, PictureSplit, TokenRows, open_pictures
+from lmlab.data.corpora.images import USUAL, PicturesConfig, PictureSplit, TokenRows, open_pictures
 from lmlab.data.corpora.preparing import ReportProgress, as_tokenizer
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.picture_files import BUILTIN
@@ -44,13 +44,14 @@ def prepare(
     source: str | Tokenizer | None = None,
     media: Processor | None = None,
     progress: ReportProgress | None = None,
+    largest: int = USUAL,
 ) -> Corpus:
     """Return the corpus of a recipe's pictures and texts.
 
     `processor` is the tokenizer of the texts, or its spec, which is trained on the training texts; None for a model
-    that reads no text.
+    that reads no text. Without a size of their own, pictures have at most `largest` pixels a side.
     """
-    found = open_pictures(config, config.captions, given=media, progress=progress)
+    found = open_pictures(config, config.captions, given=media, progress=progress, largest=largest)
     if not found.splits["train"].fields:
         raise ValueError(
             f"{', '.join(config.named)} has pictures without texts: name the column of the text, for instance "
