@@ -3,7 +3,7 @@
 # make test-portable  those that compute, with each instruction set of this CPU, one thread and two, without data
 # make test-browser   the studio in a real browser (installs Debian's chromium where it can)
 # make check  lint, format and types; of the studio's JavaScript too, with its unit tests, if Node.js is installed
-# Each sets up .venv by itself, from pyproject.toml (ranges) and constraints.txt (pins).
+# Each sets up .venv first, from pyproject.toml (ranges) and constraints.txt (pins).
 PYTHON ?= python3
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt

@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=SPLITS["train"], help="of the training text; 0 for all of it")
     parser.add_argument("--types", type=int, default=10_000, help="distinct words that are kept")
     parser.add_argument("--rows", default=",".join(ROWS), help="some of the rows")
-    parser.add_argument("--test", type=int, default=None, help="score the first so many words of the test text")
+    parser.add_argument("--test", type=int, default=None, help="number of words of the test text to score")
     arguments = parser.parse_args()
     need("wikitext2")
     name = f"{arguments.words}-{arguments.types}" if arguments.words else "all"

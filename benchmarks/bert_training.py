@@ -2,11 +2,11 @@
 
     python benchmarks/bert_training.py [--dropout 0 0.1] [--repeats 7] [--threads 2]
 
-Both train the same shape (L4 d256 h4 T256 B16, vocabulary 8192) on the same tokens with 15% blanks: exact GELU, one
+Both train the same shape (L4 d256 h4 T256 B16, vocabulary 8192) on the same tokens with 15% masks: exact GELU, one
 dropout everywhere, tied embeddings, no pooler and no sentence pairs, gradient clipping at 1 and AdamW (lmlab with
 the fused one of PyTorch, transformers with its default and with the fused one). glibc keeps freed buffers, for both
-alike, as lmlab does in training. lmlab computes scores, and the last layer but for its keys and values, at the blanks
-only; the last row has the head of transformers called at the blanks only, too.
+alike, as lmlab does in training. lmlab computes scores, and the last layer but for its keys and values, at the masks
+only; the last row has the head of transformers called at the masks only, too.
 Before timing, both are given the same weights and must have the same loss. Printed: tokens/s (median) and the ratio.
 """
 
@@ -17,15 +17,15 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmlab.models.abilities import FillsMasks, require
 from lmlab.training.devices import keep_buffers
-from peers import same_weights
-from timing import make_parser, print_rows, stepper, take_turns
+from peers import same_weights, training_steps
+from timing import make_parser, print_rows, take_turns
 
 LAYERS, WIDTH, HEADS, WINDOW, BATCH, VOCABULARY = 4, 256, 4, 256, 16, 8192
-BLANKS = round(0.15 * WINDOW)
+MASKS = round(0.15 * WINDOW)
 MASK = 4
 DECAY = 0.01
 
@@ -36,7 +36,7 @@ def contestants(dropout: float) -> dict[str, Callable[[], None]]:
 
     torch.manual_seed(0)
     text = torch.randint(5, VOCABULARY, (BATCH, WINDOW))
-    positions = torch.rand(BATCH, WINDOW).argsort(1)[:, :BLANKS]
+    positions = torch.rand(BATCH, WINDOW).argsort(1)[:, :MASKS]
     targets = text.gather(1, positions)
     inputs = text.scatter(1, positions, MASK)
     labels = torch.full_like(text, -100).scatter(1, positions, targets)
@@ -49,7 +49,7 @@ def contestants(dropout: float) -> dict[str, Callable[[], None]]:
     )  # fmt: skip
     reference = transformers.BertForMaskedLM(config)
     ours = same_weights(reference)
-    theirs = {name: copy.deepcopy(reference) for name in ("default", "fused", "blanks")}
+    theirs = {name: copy.deepcopy(reference) for name in ("default", "fused", "masks")}
 
     filler = require(ours, FillsMasks)
 
@@ -57,25 +57,17 @@ def contestants(dropout: float) -> dict[str, Callable[[], None]]:
         hidden = filler.read(tokens=inputs, at=positions).flatten(0, 1)
         return filler.total_nll(hidden, targets.flatten()) / targets.numel()
 
-    def their_loss_at_blanks() -> Tensor:
-        hidden = theirs["blanks"].bert(inputs).last_hidden_state.flatten(0, 1)[at]
-        return F.cross_entropy(theirs["blanks"].cls(hidden), targets.flatten())
+    def their_loss_at_masks() -> Tensor:
+        hidden = theirs["masks"].bert(inputs).last_hidden_state.flatten(0, 1)[at]
+        return F.cross_entropy(theirs["masks"].cls(hidden), targets.flatten())
 
     losses = {
         "lmlab": our_loss,
         "transformers": lambda: theirs["default"](inputs, labels=labels).loss,
         "transformers, fused AdamW": lambda: theirs["fused"](inputs, labels=labels).loss,
-        "transformers, fused, head at blanks only": their_loss_at_blanks,
+        "transformers, fused, head at masks only": their_loss_at_masks,
     }
-    models: dict[str, nn.Module] = dict(zip(losses, (ours, *theirs.values()), strict=True))
-    with torch.no_grad():
-        values = [loss().item() for name, loss in losses.items() if models[name].eval()]
-    if max(values) - min(values) > 1e-4:
-        raise SystemExit(f"the losses differ: {values}")
-    return {
-        name: stepper(models[name].train(), loss, fused=name != "transformers", decay=DECAY)
-        for name, loss in losses.items()
-    }
+    return training_steps(losses, (ours, *theirs.values()), decay=DECAY)
 
 
 def main() -> None:
@@ -87,7 +79,7 @@ def main() -> None:
     for dropout in arguments.dropout:
         times = take_turns(contestants(dropout), repeats=arguments.repeats)
         shape = f"L{LAYERS} d{WIDTH} h{HEADS} T{WINDOW} B{BATCH} V{VOCABULARY}"
-        print(f"\n{shape}, {BLANKS} blanks a row, dropout {dropout}; same first loss")
+        print(f"\n{shape}, {MASKS} masks a row, dropout {dropout}; same first loss")
         print_rows(times, work=BATCH * WINDOW, unit="tokens", peer="transformers")
 
 

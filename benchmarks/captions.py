@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from lmlab import load
 from lmlab.cli.caption_scores import score_captions
 from lmlab.cli.progress import TrainingDisplay
-from lmlab.data.corpora.images import PictureSplit
-from lmlab.data.readers.scenes import SHAPES
+from lmlab.data.corpora.pictures.split import PictureSplit
+from lmlab.data.readers.pictures.scenes import SHAPES
 from lmlab.decoding.captioner import PictureCaptioner
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.statistics import estimate, mean_interval

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from lmlab import load
-from lmlab.analysis.matching import (
+from lmlab.analysis.pictures.matching import (
     Matcher,
     Recall,
     ZeroShot,
@@ -33,9 +33,9 @@ from lmlab.analysis.matching import (
     score_zero_shot,
     unique_sources,
 )
-from lmlab.data.corpora.captions import CaptionsConfig
-from lmlab.data.corpora.images import split_pictures
-from lmlab.data.readers.picture_files import PictureRow
+from lmlab.data.corpora.pictures.captions import CaptionsConfig
+from lmlab.data.corpora.pictures.images import split_pictures
+from lmlab.data.readers.pictures.files import PictureRow
 from lmlab.metrics.retrieval import Matching
 from lmlab.runs.recipe import read_record
 from study import complete, need

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmlab.training.devices import keep_buffers
-from peers import same_weights
-from timing import make_parser, print_rows, stepper, take_turns
+from peers import same_weights, training_steps
+from timing import make_parser, print_rows, take_turns
 
 LAYERS, WIDTH, HEADS, SIDE, PATCH, WINDOW, VOCABULARY, SPACE = 4, 128, 4, 64, 8, 16, 4096, 128
 DECAY = 0.1
@@ -63,15 +63,7 @@ def contestants(batch: int) -> dict[str, Callable[[], None]]:
         "transformers": lambda: their_loss("default"),
         "transformers, fused AdamW": lambda: their_loss("fused"),
     }
-    models: dict[str, nn.Module] = dict(zip(losses, (ours, *theirs.values()), strict=True))
-    with torch.no_grad():
-        values = [loss().item() for name, loss in losses.items() if models[name].eval()]
-    if max(values) - min(values) > 1e-4:
-        raise SystemExit(f"the losses differ: {values}")
-    return {
-        name: stepper(models[name].train(), loss, fused=name != "transformers", decay=DECAY)
-        for name, loss in losses.items()
-    }
+    return training_steps(losses, (ours, *theirs.values()), decay=DECAY)
 
 
 def main() -> None:

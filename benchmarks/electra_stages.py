@@ -35,7 +35,7 @@ def train(values: dict[str, Any], output: Path) -> list[dict[str, Any]]:
 
 
 def constant(share: float) -> float:
-    """The nats of a guess that is the same for every token, a share of which is original."""
+    """The nats of a guess that is the same for every token; a fraction of the tokens is original."""
     return -share * math.log(share) - (1 - share) * math.log(1 - share)
 
 
@@ -63,14 +63,14 @@ def main() -> None:
         "train": {**SETTINGS, "budget": arguments.second, "rate": 1e-3},
     }
     print(f"generator alone: perplexity {math.exp(last['valid_loss']):.1f}, {last['cost']['cpu_seconds']:.0f} CPU s\n")
-    print("| tokens | CPU s | perplexity of blanks | accuracy | majority | recall | nats |")
+    print("| tokens | CPU s | perplexity of masks | accuracy | majority | recall | nats |")
     print("|---|---|---|---|---|---|---|")
     for line in train(both, arguments.folder / f"both-{arguments.generator:g}"):
         original = line["valid_original_share"]
         nats = line["valid_detection_loss"] / constant(original)
         shares = (line["valid_detection_accuracy"], original, line["valid_detection_recall"], nats)
-        blanks = f"{line['tokens']:,} | {line['cost']['cpu_seconds']:.0f} | {math.exp(line['valid_loss']):.1f}"
-        print(f"| {blanks} | {' | '.join(f'{each:.1%}' for each in shares)} |")
+        masks = f"{line['tokens']:,} | {line['cost']['cpu_seconds']:.0f} | {math.exp(line['valid_loss']):.1f}"
+        print(f"| {masks} | {' | '.join(f'{each:.1%}' for each in shares)} |")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
 The encoder has MiniLM's shape (L6 d384 h12, 1536 inner units, vocabulary 30522) and the same random weights in both.
 The lengths are 4 plus a gamma distribution of shape 4, cut at 128. transformers reads batches padded to their longest
-sentence, in the given order ("padded") and sorted by length ("sorted"), as sentence encoders do, each at several sizes,
-of which the one that serves it best counts; lmlab reads all sentences in one batch with their lengths, since none is
+sentence, in the given order ("padded") and sorted by length ("sorted"), as sentence encoders do, each at several
+sizes, and the best of these counts; lmlab reads all sentences in one batch with their lengths, since none is
 padded. Before timing, the vectors must agree. Printed: sentences/s (median), and the ratios to the best batches sorted
 by length and to the best padded in the given order.
 """

@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/feature-layers"))
     parser.add_argument("--task", choices=TASKS, default="conll")
     parser.add_argument("--examples", type=int, help="training examples; by default all")
-    parser.add_argument("--dev", type=int, help="score so many dev examples only, to try the script")
+    parser.add_argument("--dev", type=int, help="score this number of dev examples only, to try the script")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=float, help="of the head; by default the library's")
     parser.add_argument("--crf", action="store_true", help="tags by a conditional random field")

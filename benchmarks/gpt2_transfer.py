@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=float, default=3.0)
     parser.add_argument("--examples", type=int, help="training examples, drawn anew for each seed; by default all")
-    parser.add_argument("--dev", type=int, help="score so many dev examples only, to try the script")
+    parser.add_argument("--dev", type=int, help="score this number of dev examples only, to try the script")
     parser.add_argument("--rate", type=float, help="of fine-tuning; by default the library's")
     parser.add_argument("--same-rate", action="store_true", help="the rate of fine-tuning from scratch, too")
     parser.add_argument("--auxiliary", type=float, default=0.0, help="weight of the language model's loss")

@@ -1,4 +1,4 @@
-"""What is each of LLaMA's four changes worth? Each taken back by itself, under three budgets, beside GPT-2.
+"""What is each of LLaMA's four changes worth? Each taken back alone, under three budgets, beside GPT-2.
 
     python benchmarks/llama_ablation.py [FOLDER] [--text wikitext2] [--budgets 3e11 1.5e12 7.5e12] [--size tiny]
 

@@ -1,10 +1,10 @@
-"""Pre-training models that fill blanks, small, on a CPU: how far each comes, and how soon.
+"""Pre-training models that fill masks, small, on a CPU: how far each comes, and how soon.
 
     python benchmarks/masked_pretraining.py [--text wikitext2] [--budget 1e13flops] [--systems bert albert electra]
 
 BERT (next sentence prediction), RoBERTa (full sentences), ALBERT (sentence order) and ELECTRA (replaced tokens) are
 trained on the articles of WikiText-2, or on the built-in corpus, with the same budget each. Printed as Markdown, over
-the run: the perplexity and accuracy of blanks in the validation text against a unigram model, the accuracy on pairs
+the run: the perplexity and accuracy of masks in the validation text against a unigram model, the accuracy on pairs
 against chance, that of the detector against the majority class (every token is original). A second call takes the
 runs that it finds in the folder.
 """
@@ -98,7 +98,7 @@ def main() -> None:
     folder = arguments.folder / arguments.text
     data = write_articles(folder / "articles") if arguments.text == "wikitext2" else {"text": "builtin"}
     print(f"{arguments.text}, {arguments.size}, {arguments.budget} each, {clock()}\n")
-    print("| system | CPU s | tokens | perplexity of blanks | of a unigram | accuracy | pairs | detector | majority |")
+    print("| system | CPU s | tokens | perplexity of masks | of a unigram | accuracy | pairs | detector | majority |")
     print("|---|---|---|---|---|---|---|---|---|")
     for kind in arguments.systems:
         lines, corpus = train(kind, data, folder / kind, arguments)

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.decoding.continuation import continue_tokens
+from lmlab.decoding.generate import continue_tokens
 from lmlab.decoding.sampling import Sampling
 from lmlab.models.abilities import PredictsNext, require
 from lmlab.runs.held_out import held_out_items
-from lmlab.tokenizers.notes import Grid
+from lmlab.tokenizers.processors.notes import Grid
 from sequence_study import Trained, bootstrap_mean, print_ranking, tokenizer_of, train_and_score
 from study import need
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lmlab.decoding.continuation import continue_tokens
+from lmlab.decoding.generate import continue_tokens
 from lmlab.decoding.sampling import Sampling
 from lmlab.models import create
 from lmlab.training.devices import keep_buffers

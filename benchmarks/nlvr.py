@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lmlab import load
-from lmlab.data.readers.nlvr import COLOUR_NAMES, COLOURS, read_scene
+from lmlab.data.readers.pictures.nlvr import COLOUR_NAMES, COLOURS, read_scene
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.statistics import Scores
 from lmlab.transfer.evaluation import evaluate_file

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from lmlab.interop.huggingface import read_model
 from lmlab.models.model import Model
+from timing import stepper
 
 WINDOW, START = 64, 0
 """Positions of a translator, and the token that begins its texts."""
@@ -42,6 +44,24 @@ def translator(
         return transformers.BartForConditionalGeneration(bart)
     marian = transformers.MarianConfig(**shape, **settings, activation_function="relu", scale_embedding=True)
     return transformers.MarianMTModel(marian)
+
+
+def training_steps(
+    losses: Mapping[str, Callable[[], Tensor]], models: Iterable[nn.Module], *, decay: float
+) -> dict[str, Callable[[], None]]:
+    """A training step for each loss and its model; all must have the same first loss without dropout.
+
+    `transformers` has its default AdamW, the others the fused one of PyTorch.
+    """
+    by_name = dict(zip(losses, models, strict=True))
+    with torch.no_grad():
+        values = [loss().item() for name, loss in losses.items() if by_name[name].eval()]
+    if max(values) - min(values) > 1e-4:
+        raise SystemExit(f"the losses differ: {values}")
+    return {
+        name: stepper(by_name[name].train(), loss, fused=name != "transformers", decay=decay)
+        for name, loss in losses.items()
+    }
 
 
 def same_tokens(runs: Mapping[str, Callable[[], Tensor]]) -> dict[str, float]:

@@ -39,7 +39,7 @@ def write_pictures(folder: Path, count: int, side: int) -> None:
 
 def prepare(folder: Path, count: int) -> None:
     """Prepare a folder in this process, and print what it took."""
-    from lmlab.data.corpora.images import ImagesConfig, open_pictures
+    from lmlab.data.corpora.pictures.images import ImagesConfig, open_pictures
 
     config = ImagesConfig(images=[str(folder)])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -57,7 +57,7 @@ def prepare(folder: Path, count: int) -> None:
 
 def measure_share(folder: Path, steps: int) -> None:
     """Print the share of a training step in which its batch is made, without prefetching."""
-    from lmlab.data.corpora.images import ImagesConfig, prepare
+    from lmlab.data.corpora.pictures.images import ImagesConfig, prepare
     from lmlab.models import create
     from lmlab.objectives import complete_settings, create_objective
     from lmlab.training.learner import Learner

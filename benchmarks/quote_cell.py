@@ -16,8 +16,8 @@ import sysconfig
 from pathlib import Path
 
 from lmlab import load
-from lmlab.analysis.cell_search import search_cells
-from lmlab.analysis.properties import PROPERTIES, Property, matches
+from lmlab.analysis.cells.properties import PROPERTIES, Property, matches
+from lmlab.analysis.cells.search import search_cells
 from lmlab.cli.inspect.display import write
 from lmlab.cli.progress import TrainingDisplay
 from lmlab.runs import run

@@ -3,7 +3,7 @@
     python benchmarks/rates.py [FOLDER] [--systems nplm gpt2 …] [--text builtin] [--size tiny] [--budget 1.5e12flops]
 
 A rate is doubled or halved from 0.002 on, until the best one stands between two worse ones. The figure is the
-validation loss in nats: of the next token, or of the blanks of a masked system. Chosen is the lowest rate whose loss is
+validation loss in nats: of the next token, or of the masks of a masked system. Chosen is the lowest rate whose loss is
 within 1% of the best, because longer runs want smaller steps. FLOPs are counted, not timed, so the
 table is the same on a busy machine. A second call takes the runs that it finds.
 """

@@ -15,7 +15,7 @@ from lmlab.decoding.chain_rule import score_tokens
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.statistics import RatioOfSums, Scores
 from lmlab.runs.held_out import held_out_items
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 
 class Trained(NamedTuple):

@@ -74,7 +74,7 @@ def transformers_server(folder: Path, *, batching: bool, threads: int, extra: Pa
 
 
 async def load(address: str, body: dict[str, Any], prompts: list[str], *, clients: int) -> tuple[float, float]:
-    """New tokens per second of so many clients, each with two requests; and the median time to the first token."""
+    """New tokens per second of several clients, each with two requests; and the median time to the first token."""
 
     async def one(number: int) -> list[Any]:
         return [await stream(address, {**body, "prompt": prompts[(2 * number + k) % len(prompts)]}) for k in range(2)]

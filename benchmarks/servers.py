@@ -125,7 +125,7 @@ def train_run(folder: Path, text: Path, model: str, *settings: str) -> Path:
 
 
 async def in_turn(work: Sequence[Any], *, at_once: int) -> list[Any]:
-    """Coroutines, so many at once; what they give, or what they raise."""
+    """Coroutines, several at once; what they give, or what they raise."""
     gate = asyncio.Semaphore(at_once)
 
     async def one(each: Any) -> Any:

@@ -71,7 +71,7 @@ def complete(values: Mapping[str, Any], output: Path) -> Path:
 def stream_nats(lm: LanguageModel, split: TextSplit, *, most: int | None = None) -> np.ndarray:
     """The surprisal of every token of a split read as one stream, line and document ends included, as published.
 
-    With `most` only of the first so many.
+    With `most` only of that number of first ones.
     """
     tokens = split.tokens[1:] if most is None else split.tokens[1 : 1 + most]
     return score_tokens(lm.model, [tokens], boundary=lm.tokenizer.boundary)[0]

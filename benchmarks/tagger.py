@@ -48,7 +48,7 @@ ROWS = {
     "+ character CNN": Row({}, {"crf": False}),
     "+ CRF": Row({}, {}),
     "+ TagLM": Row({}, {}, "lstm"),
-    "+ ELMo": Row({"place": "bottom"}, {"state_layers": "mix"}, "elmo"),
+    "+ ELMo": Row({"state_position": "bottom"}, {"state_layers": "mix"}, "elmo"),
 }
 
 

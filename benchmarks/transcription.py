@@ -23,7 +23,7 @@ import torch
 import lmlab
 from lmlab.data.readers.media import Sound
 from lmlab.data.readers.sounds import read_sound
-from lmlab.decoding.transcriber import Transcriber
+from lmlab.decoding.speech.transcriber import Transcriber
 from lmlab.interop.ctranslate2 import import_ctranslate2
 from lmlab.interop.huggingface import export_run
 from timing import make_parser, print_rows, take_turns

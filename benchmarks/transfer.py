@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=float, default=3.0, help="of full, gradual and scratch")
     parser.add_argument("--frozen-epochs", type=float, help="of frozen and mix; by default the library's")
     parser.add_argument("--examples", type=int, help="training examples, drawn anew for each seed; by default all")
-    parser.add_argument("--dev", type=int, help="score so many dev examples only, to try the script")
+    parser.add_argument("--dev", type=int, help="score this number of dev examples only, to try the script")
     parser.add_argument("--rate", type=float, help="of full and gradual; by default the library's")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--size", default="small", help="of the BERT that is pre-trained here")

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.labelled.labels import find_labels
+from lmlab.tasks.records import Prediction
 from lmlab.tasks.spans import best_spans
-from lmlab.tasks.task import Prediction
 from transferring import Found, OpenTask, Setup
 
 IGNORE, STRIDE, LONGEST = -100, 64, 30

@@ -18,7 +18,7 @@ from lmlab.data.readers.labelled import read_examples
 from lmlab.metrics.statistics import Estimate, mean_interval
 from lmlab.models import LINEAGE
 from lmlab.runs import run
-from lmlab.tasks.task import Prediction
+from lmlab.tasks.records import Prediction
 from lmlab.transfer.recipe import plan_finetuning, usual_epochs
 from lmlab.transfer.results import score_predictions
 from lmlab.transfer.task_data import TaskData, open_data

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmlab import load
-from lmlab.data.corpora.images import ImagesConfig, Pictures, open_pictures
+from lmlab.data.corpora.pictures.images import ImagesConfig, Pictures, open_pictures
 from lmlab.data.loaders.augmentation import Augmentation, augment
 from lmlab.metrics.statistics import wilson
 from lmlab.training.devices import keep_buffers

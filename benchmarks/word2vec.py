@@ -5,7 +5,7 @@ python benchmarks/word2vec.py [--epochs 5] [--threads 1] [--seeds 1] [--text FIL
 Both: skip-gram and CBOW, 100 dimensions, 5 words to each side, 5 negatives, threshold 1e-3, words seen 5 times. gensim
 updates by SGD (0.025 down to 0) pair by pair, lmlab by Adagrad (0.1 down to 0) in batches of 2,048 words. Words per
 second of the clock and of the processor: the second is fair on a busy machine too. Without gensim (pip install gensim,
-or pip install --target FOLDER and --gensim FOLDER) only lmlab's rows are printed, and that is said. About 2 minutes for
+or pip install --target FOLDER and --gensim FOLDER) only lmlab's rows are printed, with a note. About 2 minutes for
 each seed.
 """
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from lmlab.layers.two_stream_attention import permutation_masks
+from lmlab.layers.attention.two_stream import permutation_masks
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.transformer_xl import Memory
 from lmlab.training.devices import keep_buffers
-from peers import same_weights
-from timing import make_parser, print_rows, stepper, take_turns
+from peers import same_weights, training_steps
+from timing import make_parser, print_rows, take_turns
 
 LAYERS, WIDTH, HEADS, WINDOW, BATCH, VOCABULARY = 4, 256, 4, 128, 16, 8192
 PREDICTED = WINDOW // 6
@@ -71,15 +71,7 @@ def contestants(dropout: float, memory: int, window: int) -> dict[str, Callable[
         "transformers": lambda: their_loss("default"),
         "transformers, fused AdamW": lambda: their_loss("fused"),
     }
-    models: dict[str, nn.Module] = dict(zip(losses, (ours, *theirs.values()), strict=True))
-    with torch.no_grad():
-        values = [loss().item() for name, loss in losses.items() if models[name].eval()]
-    if max(values) - min(values) > 1e-4:
-        raise SystemExit(f"the losses differ: {values}")
-    return {
-        name: stepper(models[name].train(), loss, fused=name != "transformers", decay=DECAY)
-        for name, loss in losses.items()
-    }
+    return training_steps(losses, (ours, *theirs.values()), decay=DECAY)
 
 
 def main() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch import Tensor
 
 from lmlab.models.clip import Clip, ClipConfig
 from lmlab.objectives.contrastive import Contrastive
+from lmlab.pages.figures.pictures import encode_png
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.tokenizers.frames import Frame
 from lmlab.training.learner import Learner
@@ -67,21 +70,23 @@ COLOURS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200), 
 SIZES = ("width=16", "heads=2", "layers=2", "text_width=16", "text_heads=2", "text_layers=1", "space=8", "patch=4")
 
 
+def write_pictures(home: Path, *, colours: int = len(COLOURS), copies: int = 8) -> Iterator[tuple[str, str, str]]:
+    """Write pictures with two colours, one above the other; yield the name of each, its upper and its lower colour."""
+    numbers, used = np.random.default_rng(0), list(COLOURS)[:colours]
+    for upper, lower in product(used, used):
+        for copy in range(copies):
+            pixels = numbers.integers(0, 25, (8, 8, 3)).astype(np.uint8)
+            pixels[:4] += np.array(COLOURS[upper], np.uint8)
+            pixels[4:] += np.array(COLOURS[lower], np.uint8)
+            name = f"{upper}-{lower}-{copy}.png"
+            (home / name).write_bytes(encode_png(pixels))
+            yield name, upper, lower
+
+
 def write_captions(home: Path, *, copies: int = 8) -> Path:
     """A table of pictures with two colours, one above the other; pictures of the same colours have one caption."""
-    from PIL import Image
-
-    numbers = np.random.default_rng(0)
-    rows = ["picture\tcaption"]
-    for upper, first in COLOURS.items():
-        for lower, second in COLOURS.items():
-            for copy in range(copies):
-                pixels = numbers.integers(0, 25, (8, 8, 3)).astype(np.uint8)
-                pixels[:4] += np.array(first, np.uint8)
-                pixels[4:] += np.array(second, np.uint8)
-                Image.fromarray(pixels).save(home / f"{upper}-{lower}-{copy}.png")
-                rows.append(f"{upper}-{lower}-{copy}.png\t{upper} above {lower}")
-    (home / "captions.tsv").write_text("\n".join(rows) + "\n")
+    rows = [f"{name}\t{upper} above {lower}" for name, upper, lower in write_pictures(home, copies=copies)]
+    (home / "captions.tsv").write_text("\n".join(["picture\tcaption", *rows]) + "\n")
     return home / "captions.tsv"
 
 

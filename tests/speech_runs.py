@@ -13,7 +13,7 @@ from lmlab.models.whisper import Whisper, WhisperConfig
 from lmlab.runs.model_files import model_tensors, write_config
 from lmlab.runs.storage import write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.sounds import SoundProcessor
+from lmlab.tokenizers.processors.sounds import SoundProcessor
 from lmlab.tokenizers.speech_tokens import speech_frame
 
 MARKS = (

@@ -259,7 +259,7 @@ def test_scores_agree_with_scoring_the_ids(make_run):
 
 
 def test_a_text_is_the_same_alone_and_in_company(make_run):
-    """Two prompts, greedily, side by side and each by itself: the same tokens and reasons, the same surprisals.
+    """Two prompts, greedily, side by side and each alone: the same tokens and reasons, the same surprisals.
 
     In double precision: a recurrent net with such large random weights is chaotic, and multiplies what is rounded.
     """

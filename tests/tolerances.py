@@ -5,7 +5,7 @@ A floating-point operation is exact but for a relative error of at most the unit
 with or without a fused multiply-add), so that two of them agree in nothing but this: a sum of n products is within n u
 of the true one, relative to the sum of the sizes of its terms, at worst, and within about √n u as a rule (Higham 2002,
 "Accuracy and Stability of Numerical Algorithms", section 3.1; Higham & Mary 2019, "A new approach to probabilistic
-rounding error analysis"). A network is a chain of such sums, each of which adds its own error to those it is given; two
+rounding error analysis"). A network is a chain of such sums, and each adds its own error to those it is given; two
 evaluations of it err independently, hence twice that.
 
 What is left is the factor by which the layers magnify the errors of their inputs: `growth`, 2 for weights as they are
@@ -34,5 +34,5 @@ def rounding(*, terms: int, depth: int = 1, growth: float = 2.0, dtype: torch.dt
 
 
 def of_blocks(layers: int, *, width: int, growth: float = 2.0, dtype: torch.dtype = torch.float32) -> float:
-    """The same for a Transformer of so many blocks of a `width`, its embeddings and its scores."""
+    """The same for a Transformer of several blocks of a `width`, its embeddings and its scores."""
     return rounding(terms=width, depth=BLOCK * layers + 2, growth=growth, dtype=dtype)

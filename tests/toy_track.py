@@ -71,5 +71,5 @@ class NamingColours(Track):
 
 
 def named(right: int) -> list[str]:
-    """The names of 40 colours, of which the first ones are right."""
+    """The names of 40 colours; the first ones are right."""
     return COLOURS[:right] + ["black"] * (len(COLOURS) - right)

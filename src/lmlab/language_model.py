@@ -11,8 +11,7 @@ import torch
 
 from lmlab.analysis.alignment import Alignment
 from lmlab.analysis.embedding import Pool, Reading, TokenVectors, Vectors
-from lmlab.analysis.matching import picture_source
-from lmlab.decoding.checks import check_text, check_texts, check_whole_number
+from lmlab.analysis.pictures.matching import picture_source
 from lmlab.decoding.filler import BEAMS, Filled, Order
 from lmlab.decoding.kind_view import KindView
 from lmlab.decoding.mixture import Mixture
@@ -20,7 +19,7 @@ from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score
 from lmlab.decoding.search_tree import SearchTree
 from lmlab.decoding.translator import Searching, Translation
-from lmlab.messages import suggest_keywords
+from lmlab.messages import check_text, check_texts, check_whole_number, suggest_keywords
 from lmlab.models.abilities import (
     PredictsNext,
     ability,
@@ -34,12 +33,12 @@ from lmlab.tokenizers.boundary import with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate, Messages
 from lmlab.tokenizers.frames import NEXT_TOKEN, make_frame
-from lmlab.tokenizers.joined import JoinedTokenizer
 from lmlab.tokenizers.processors import load_processor
+from lmlab.tokenizers.processors.joined import JoinedTokenizer
 
 if TYPE_CHECKING:
-    from lmlab.analysis.matching import ZeroShot
-    from lmlab.analysis.picture_search import Found
+    from lmlab.analysis.pictures.matching import ZeroShot
+    from lmlab.analysis.pictures.search import Found
     from lmlab.data.corpora.corpus import Processor
     from lmlab.tasks.predicting import Ensemble, Predictor
 
@@ -221,7 +220,7 @@ class LanguageModel(Roles):
 
         >>> lm.find("a red circle", "pictures").hits[0].name
         """
-        from lmlab.analysis.picture_search import search
+        from lmlab.analysis.pictures.search import search
 
         return search(self.matcher, check_text("query", query), str(data), top=check_whole_number("top", top))
 

@@ -1,4 +1,4 @@
-"""The wording of messages: nearest valid names, wrong arguments, articles, text that is safe to print."""
+"""The wording of messages: nearest valid names, checks of arguments, articles, text that is safe to print."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from typing import ParamSpec, TypeVar, get_args, get_type_hints
+from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 
 class ArgumentError(ValueError):
@@ -16,6 +16,14 @@ class ArgumentError(ValueError):
     def __init__(self, name: str, value: object, problem: str) -> None:
         super().__init__(f"{name} = {value}: {problem}")
         self.name, self.value, self.problem = name, value, problem
+
+
+class TooLongError(ValueError):
+    """A text is longer than the model reads, or than the user allows."""
+
+    def __init__(self, what: str, number: int, *, tokens: int, most: int, remedy: str) -> None:
+        self.number, self.tokens, self.most = number, tokens, most
+        super().__init__(f"{what} {number} has {tokens:,} tokens, and the model reads at most {most:,}: {remedy}")
 
 
 def with_article(name: str) -> str:
@@ -77,3 +85,41 @@ def _keywords(function: Callable[..., object]) -> list[str]:
         elif name != "self" and parameter.kind is not parameter.VAR_POSITIONAL:
             names.append(name)
     return names
+
+
+def check_text(name: str, value: Any) -> str:
+    """The text; a TypeError names the argument where it is something else."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} = {_short(value)}: give a text (str), not {_kind(value)}{_fix(value)}")
+    return value
+
+
+def check_texts(name: str, value: Any) -> list[str]:
+    """One text, or several, as a list; a TypeError names the argument, and the one among several that is no text."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, (bytes, bytearray, dict)) or not isinstance(value, Iterable):
+        raise TypeError(
+            f"{name} = {_short(value)}: give a text (str) or a list of texts, not {_kind(value)}{_fix(value)}"
+        )
+    return [check_text(f"{name}[{number}]", each) for number, each in enumerate(value)]
+
+
+def check_whole_number(name: str, value: Any) -> int:
+    """The number; a TypeError names the argument where it is something else."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} = {_short(value)}: give a whole number, not {_kind(value)}")
+    return int(value)
+
+
+def _short(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 40 else shown[:39] + "…"
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else type(value).__name__
+
+
+def _fix(value: Any) -> str:
+    return '; bytes become text with .decode("utf-8")' if isinstance(value, (bytes, bytearray)) else ""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lmlab.analysis.alignment import Aligner
 from lmlab.analysis.embedding import Embedder
-from lmlab.analysis.matching import Matcher
 from lmlab.analysis.methods import Analyses
+from lmlab.analysis.pictures.matching import Matcher
 from lmlab.decoding.actor import Actor
 from lmlab.decoding.captioner import PictureCaptioner
 from lmlab.decoding.chat_writer import ChatWriter
@@ -20,8 +20,8 @@ from lmlab.decoding.filler import MaskFiller, filler_of
 from lmlab.decoding.kind_view import KindView
 from lmlab.decoding.painter import Painter
 from lmlab.decoding.scorer import Scorer, pseudo_scorer_of, scorer_of
+from lmlab.decoding.speech.transcriber import Transcriber
 from lmlab.decoding.token_actor import TokenPolicy
-from lmlab.decoding.transcriber import Transcriber
 from lmlab.decoding.translator import Translator
 from lmlab.decoding.writer import Writer
 from lmlab.models import frame_of, name_of
@@ -38,16 +38,16 @@ from lmlab.models.abilities import (
     ability,
     require,
 )
-from lmlab.tokenizers.captioned_pixels import CaptionedPixels
 from lmlab.tokenizers.chat_template import ChatTemplate
-from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
-from lmlab.tokenizers.joined import JoinedTokenizer
-from lmlab.tokenizers.notes import MusicTokenizer
-from lmlab.tokenizers.pictures import PictureProcessor
-from lmlab.tokenizers.pixels import Pixels
-from lmlab.tokenizers.sounds import SoundProcessor
-from lmlab.tokenizers.steps import EpisodeTokens
+from lmlab.tokenizers.processors.captioned_pixels import CaptionedPixels
+from lmlab.tokenizers.processors.episodes import EpisodeProcessor
+from lmlab.tokenizers.processors.joined import JoinedTokenizer
+from lmlab.tokenizers.processors.notes import MusicTokenizer
+from lmlab.tokenizers.processors.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pixels import Pixels
+from lmlab.tokenizers.processors.sounds import SoundProcessor
+from lmlab.tokenizers.processors.steps import EpisodeTokens
 
 if TYPE_CHECKING:
     from lmlab.data.corpora.corpus import Processor

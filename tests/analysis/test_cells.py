@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.analysis.cell_search import rank_cells, search_cells
-from lmlab.analysis.cells import CellText, Part, Read, cell_parts, read_cells
+from lmlab.analysis.cells.activations import CellText, Part, Read, cell_parts, read_cells
+from lmlab.analysis.cells.properties import find_property, in_brackets, in_quotes, late_in_line, matches
+from lmlab.analysis.cells.search import rank_cells, search_cells
 from lmlab.analysis.layer_vectors import SEGMENT
-from lmlab.analysis.properties import find_property, in_brackets, in_quotes, late_in_line, matches
 from lmlab.layers.recurrent import GRULayer, LSTMLayer
 from lmlab.layers.watching import watching, watching_layers
 from lmlab.metrics.auc import areas

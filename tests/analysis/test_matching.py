@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from captioned import SETTINGS, make_model
-from lmlab.analysis.matching import (
+from lmlab.analysis.pictures.matching import (
     Matcher,
     check_labels,
     match_captions,
@@ -17,13 +17,13 @@ from lmlab.analysis.matching import (
     score_retrieval,
     score_zero_shot,
 )
-from lmlab.analysis.picture_search import search
+from lmlab.analysis.pictures.search import search
 from lmlab.language_model import LanguageModel
 from lmlab.models.defaults.vision import VISION
 from lmlab.pages.views import to_page
 from lmlab.tokenizers import resolve
 from lmlab.tokenizers.frames import make_frame
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 Image = pytest.importorskip("PIL.Image")
 TEXTS = ["red above blue", "blue above red", "green above green", "red above green"]

@@ -11,10 +11,10 @@ import torch
 from typer.testing import CliRunner
 
 import lmlab
-from lmlab.analysis.picture_attention import look, parse_patch
-from lmlab.analysis.picture_neighbours import find_near_pictures
+from lmlab.analysis.pictures.attention import look, parse_patch
+from lmlab.analysis.pictures.neighbours import find_near_pictures
 from lmlab.cli.application import app
-from lmlab.data.readers.pictures import read_picture
+from lmlab.data.readers.pictures.decoding import read_picture
 from lmlab.messages import ArgumentError
 
 Image = pytest.importorskip("PIL.Image")
@@ -124,7 +124,7 @@ def test_neighbours_are_ranked_by_cosine(home: Path, tmp_path: Path) -> None:
 def test_the_picture_encoder_of_clip(home: Path) -> None:
     from lmlab.language_model import LanguageModel
     from lmlab.models import create
-    from lmlab.tokenizers.pictures import PictureProcessor
+    from lmlab.tokenizers.processors.pictures import PictureProcessor
 
     settings = {"vocabulary": 9, "image": [8, 8], "channels": 3, "patch": 4, "width": 8, "heads": 2, "layers": 2}
     clip = create("clip", {**settings, "text_width": 8, "text_heads": 2, "text_layers": 1, "space": 6})

@@ -142,7 +142,7 @@ def test_vectors_are_means_over_pieces_and_pairs_are_joined() -> None:
     lm = random_model("gpt2", train("characters", [TEXT]), width=8, heads=2, layers=1, window=12)
     words = ["the", "cat", "sat", "mat"]
     read = _read(lm, [Item(words, [Question((1,), "a"), Question((3,), "c")]), Item(["dog"], [Question((), "d")])])
-    assert [answer.label for answer in read.answers] == ["a", "d"]  # 15 characters, of which 11 are read
+    assert [answer.label for answer in read.answers] == ["a", "d"]  # 11 of 15 characters are read
     assert read.left_out == 1
     (vectors,) = lm.embed("the cat sat")
     expected = vectors.vectors[4:7].mean(0)

@@ -1,4 +1,4 @@
-"""The typographic attack: letters are where they should be, controls are counted, and no effect is said."""
+"""The typographic attack: letters are where they should be, controls are counted, and no effect is reported."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmlab.analysis.matching import ZeroShot
-from lmlab.analysis.typographic import attack, choose_wrong
-from lmlab.data.readers.lettering import INK, PAPER, letter_dots, write_word
-from lmlab.data.readers.picture_files import ArraySource, PictureRow, find_pictures
-from lmlab.data.readers.signs import make_sign
+from lmlab.analysis.pictures.matching import ZeroShot
+from lmlab.analysis.pictures.typographic import attack, choose_wrong
+from lmlab.data.readers.pictures.files import ArraySource, PictureRow, find_pictures
+from lmlab.data.readers.pictures.lettering import INK, PAPER, letter_dots, write_word
+from lmlab.data.readers.pictures.signs import make_sign
 from lmlab.pages.views import to_page
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 GREY = np.full((64, 64, 3), 128, np.uint8)
 
 
 class FakeMatcher:
-    """A matcher whose vector of a picture is its ink and its paper, so that it finds words or not, as it is told."""
+    """A matcher whose vector of a picture is its ink and its paper, so that it finds words or not, by its setting."""
 
     processor = PictureProcessor(height=64, width=64, channels=3)
 

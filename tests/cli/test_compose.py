@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lmlab.cli import main
-from lmlab.data.readers.midi import read_midi
+from lmlab.data.readers.music.midi import read_midi
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe
 

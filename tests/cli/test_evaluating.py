@@ -38,7 +38,7 @@ def choice(number: int) -> str:
 
 
 def write_files(folder: Path, task: str) -> tuple[Path, Path, int]:
-    """Examples to train on and to test with, the first of which are in both; and how many the test has."""
+    """Examples to train on and to test with, whose first ones are in both; and how many the test has."""
     if task == "spans":
         train = write_squad(folder / "train.json")
         whole = json.loads(write_squad(folder / "all.json", count=16).read_text())

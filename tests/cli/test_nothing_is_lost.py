@@ -1,4 +1,4 @@
-"""Whatever a command is told to write, nothing that the user had before is gone afterwards."""
+"""Whatever a command writes, nothing that the user had before is gone afterwards."""
 
 from __future__ import annotations
 

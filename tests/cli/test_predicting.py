@@ -16,7 +16,7 @@ import pytest
 from lmlab.data.readers.examples import Example
 from lmlab.models import load_class
 from lmlab.tasks import load_task
-from lmlab.tasks.task import Prediction
+from lmlab.tasks.records import Prediction
 from lmlab.transfer.finetune import finetune
 from toy_tasks import toy_task, write_reviews, write_squad, write_tagged, write_toy_run
 

@@ -280,7 +280,7 @@ def test_help_teaches_by_examples():
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals")
 def test_ctrl_c_while_streaming_ends_cleanly(tmp_path):
-    write_run(tmp_path, "gpt2", spec="words")  # never ends by itself: its boundary is the end of a line
+    write_run(tmp_path, "gpt2", spec="words")  # never ends a text: its boundary is the end of a line
     code = "import sys, typer; from lmlab.cli.generate import generate; typer.run(generate)"
     process = subprocess.Popen(
         [sys.executable, "-u", "-c", code, str(tmp_path), "the", "--tokens", "100000000", "--device", "cpu"],

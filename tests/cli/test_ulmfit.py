@@ -20,7 +20,7 @@ from lmlab.runs.run import start
 from lmlab.runs.storage import digest_weights, read_json, read_tensors
 from lmlab.tasks.long_texts import LEARNT, read_in_segments
 from lmlab.tasks.predicting import Ensemble, average
-from lmlab.tasks.task import Prediction
+from lmlab.tasks.records import Prediction
 from lmlab.transfer.finetune import finetune
 from lmlab.transfer.recipe import plan_finetuning
 from lmlab.transfer.task_data import open_data

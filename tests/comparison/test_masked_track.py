@@ -97,7 +97,7 @@ def test_each_says_what_its_objective_measures(masked: Published) -> None:
 
 
 def test_hidden_tokens_are_guessed_as_one_by_one() -> None:
-    """Every window of every text by itself, without batches or padding, gives the same sums."""
+    """Every window of every text alone, without batches or padding, gives the same sums."""
     model = untrained(window=16)
     tokenizer, network = model.tokenizer, model.model
     network.requires_grad_(False)

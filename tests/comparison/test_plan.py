@@ -131,7 +131,7 @@ def test_a_width_suits_both_parts_of_a_model() -> None:
 def test_what_follows_the_width_keeps_its_proportion() -> None:
     assert at_width("albert", {"width": 64, "embedding_width": 32}, 128)["embedding_width"] == 64
     assert at_width("bert", {"width": 64, "inner": 100}, 96)["inner"] == 150
-    assert at_width("bert", {"width": 64}, 96) == {"width": 96}, "by default it follows by itself"
+    assert at_width("bert", {"width": 64}, 96) == {"width": 96}, "by default it follows the width"
 
 
 def test_a_width_that_cannot_be_says_so() -> None:

@@ -213,7 +213,7 @@ def test_headline_and_verdict_follow_from_the_pairs() -> None:
 
 
 def test_a_difference_that_was_not_found_is_never_told() -> None:
-    """Only b and c differ: neither may be said to be behind a, nor a group of all three to be equal."""
+    """Only b and c differ: the report may not say that either is behind a, nor a group of all three to be equal."""
     only_last = ranked(["bc"])
     assert headline(only_last) == "a has the best score, not significantly better than b and c: 2.000 bits per byte."
     assert "significant" not in conclusion(only_last)

@@ -294,7 +294,7 @@ def test_what_differs_is_said_in_words(book: Path, tmp_path: Path) -> None:
 def test_comparison_score_and_report_print_the_same_number(
     book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
 ) -> None:
-    """The same text for all three: a masked model's too, of which only a part is scored where it is long."""
+    """The same text for all three: a masked model's too; only a part of a long one is scored."""
     from typer.testing import CliRunner
 
     from lmlab.cli import app

@@ -34,7 +34,7 @@ TRACK = NamingColours()
 
 @pytest.fixture
 def painters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three systems that name colours, of which one predicts the next token, too."""
+    """Three systems that name colours; one of them predicts the next token, too."""
     monkeypatch.setitem(TRACKS, "colours", TRACK)
     for name, does in {"vermeer": ("colours",), "monet": ("colours",), "turner": ("next token", "colours")}.items():
         monkeypatch.setitem(LINEAGE, name, System(name, LINEAGE["gpt2"].where, 1880, "nobody", "paints", does=does))

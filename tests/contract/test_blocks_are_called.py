@@ -1,4 +1,4 @@
-"""Blocks are called, and nothing reaches into them from outside, so that each can be sharded or wrapped by itself."""
+"""Blocks are called, and nothing reaches into them from outside, so that each can be sharded or wrapped alone."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class SoundMemory(NamedTuple):
 
 
 class Speech(EncoderDecoder):
-    """Writes text from frames of sound, of which it takes more than of tokens."""
+    """Writes text from frames of sound; it takes more frames than tokens."""
 
     Config = TokenModelConfig
     main_input = "frames"

@@ -1,4 +1,4 @@
-"""Preparing a corpus: the stream of tokens, the parts, the cache, and what is told when something is wrong."""
+"""Preparing a corpus: the stream of tokens, the parts, the cache, and the messages when something is wrong."""
 
 from __future__ import annotations
 

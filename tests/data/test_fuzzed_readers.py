@@ -25,10 +25,10 @@ import numpy as np
 import pytest
 
 from lmlab.data.readers.episodes import read_episodes
-from lmlab.data.readers.idx import read_idx
-from lmlab.data.readers.music import read_piece
-from lmlab.data.readers.picture_tables import read_table
-from lmlab.data.readers.rolls import read_rolls
+from lmlab.data.readers.music.files import read_piece
+from lmlab.data.readers.music.rolls import read_rolls
+from lmlab.data.readers.pictures.idx import read_idx
+from lmlab.data.readers.pictures.tables import read_table
 from lmlab.data.readers.sounds import decode_sound, encode_wav
 
 FILES = int(os.environ.get("LMLAB_FUZZ", "120"))
@@ -209,7 +209,7 @@ def quiet() -> Iterator[None]:
 
 
 def all_pieces(data: bytes, name: str) -> None:
-    from lmlab.tokenizers.notes import Events, Grid
+    from lmlab.tokenizers.processors.notes import Events, Grid
 
     for piece in read_piece(data, name=name):
         Events().encode(piece.music)

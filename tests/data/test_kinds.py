@@ -110,4 +110,4 @@ def test_a_kind_without_a_reader_is_named(names: list[str], kind: str, key: str,
         read_labelled(tmp_path)
     (tmp_path / "notes.txt").write_text("a text")
     assert make_config({key: str(tmp_path)}).kind == key, "text beside pictures is text"
-    assert make_config({key: str(tmp_path / "absent")}).kind == key, "what is missing is told when it is read"
+    assert make_config({key: str(tmp_path / "absent")}).kind == key, "a missing file is an error when it is read"

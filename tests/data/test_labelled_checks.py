@@ -1,4 +1,4 @@
-"""Splits of labelled examples, and what is said of them before training."""
+"""Splits of labelled examples, and their checks before training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labelled examples in tables: TSV, CSV, JSON, with and without a header, and what is said when something is wrong."""
+"""Labelled examples in tables: TSV, CSV, JSON, with and without a header, and the messages when something is wrong."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ texts = st.lists(
 def test_what_a_spreadsheet_writes_is_read_back(rows: list[list[str]], quoting: Any, sign: str) -> None:
     file = io.StringIO()
     writer = csv.writer(file, delimiter=sign, quoting=quoting, lineterminator="\n")
-    writer.writerow(["text", "label"])  # what the separator is, is told by this line
+    writer.writerow(["text", "label"])  # the separator is detected from this line
     writer.writerows(rows)
     table = parse_csv("x.csv", file.getvalue())
     kept = [row for row in rows if any(cell.strip() for cell in row)]
@@ -359,7 +359,7 @@ def test_other_mistakes(tmp_path: Path) -> None:
 
 
 def test_a_header_in_any_language_is_one(tmp_path: Path) -> None:
-    """A first row above a column of a few labels, of which it is none, names the columns."""
+    """A first row above a column of a few labels, and unlike them, names the columns."""
     rows = [
         f"Das war {word} {number};{'gut' if number % 2 else 'schlecht'}"
         for number, word in enumerate("abcdefghijklmnopqrstuvwxyz")

@@ -82,7 +82,7 @@ def test_held_out_files_may_have_another_scheme(tmp_path: Path) -> None:
 
 
 def test_a_kind_of_span_has_both_tags(tmp_path: Path) -> None:
-    """CoNLL-2000's test has I-LST, of which its training text only has B-LST."""
+    """CoNLL-2000's test has I-LST; its training text only has B-LST."""
     train = write(tmp_path / "a.iob", "x B-LST\ny O\n\nz O\n")
     labelled = read_labelled(train, valid=write(tmp_path / "b.iob", "x B-LST\ny I-LST\n\nz O\n"))
     assert find_labels(labelled.train, scheme=labelled.scheme) == ("O", "B-LST", "I-LST")

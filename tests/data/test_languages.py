@@ -145,7 +145,7 @@ def test_words_are_looked_for_once(texts: dict[str, Path], tmp_path: Path, monke
 
 
 def test_too_many_words(texts: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a language that come too late are unknown, which is told; those of all languages are an error."""
+    """Those of a language that come too late are unknown, with a warning; those of all languages are an error."""
     sources = {name: [str(path)] for name, path in texts.items()}
     given = train("spelled:4", ["the cat"])
 
@@ -259,7 +259,7 @@ def test_short_rows_come_first_in_every_language(texts: dict[str, Path], tmp_pat
         return (tmp_path / name / "last" / "model.safetensors").read_bytes()
 
     assert weights("plain") == weights("again")
-    assert weights("short", short=16, short_share=0.5) != weights("plain2")
+    assert weights("short", short=16, short_fraction=0.5) != weights("plain2")
     values = {"data": {"text": [f"{name}={path}" for name, path in texts.items()]}, "objective": {"short": 16}}
     values |= {"model": {"kind": "roberta", "size": "tiny"}, "tokenizer": {"spec": "bpe:300"}}
     timed = make_recipe({**values, "train": {"budget": "2s", "window": 32}})

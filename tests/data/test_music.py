@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from lmlab.data import make_config, prepare
 from lmlab.data.corpora.sequences import EncodedItem, SequenceSplit, split_items
-from lmlab.data.readers.midi import check_midi, read_midi, write_midi
-from lmlab.data.readers.rolls import read_rolls
-from lmlab.data.readers.tunes import make_tunes
-from lmlab.tokenizers.notes import Events, clean, to_performance
+from lmlab.data.readers.music.midi import check_midi, read_midi, write_midi
+from lmlab.data.readers.music.rolls import read_rolls
+from lmlab.data.readers.music.tunes import make_tunes
+from lmlab.tokenizers.processors.notes import Events, clean, to_performance
 
 pytest.importorskip("symusic")
 

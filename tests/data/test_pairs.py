@@ -1,4 +1,4 @@
-"""Parallel text: reading, aligning, splitting, filtering, encoding, and what is told when something is wrong."""
+"""Parallel text: reading, aligning, splitting, filtering, encoding, and the messages when something is wrong."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from lmlab.data.corpora import picture_shards
-from lmlab.data.corpora.images import ImagesConfig, PictureWarning, open_pictures
-from lmlab.data.corpora.picture_checking import PictureCheck
-from lmlab.data.readers.pictures import BadPictureError, decode_picture
+from lmlab.data.corpora.pictures import shards
+from lmlab.data.corpora.pictures.checking import PictureCheck
+from lmlab.data.corpora.pictures.images import ImagesConfig, PictureWarning, open_pictures
+from lmlab.data.readers.pictures.decoding import BadPictureError, decode_picture
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -154,7 +154,7 @@ def test_unusual_files_are_read_as_they_look() -> None:
 
 def test_pictures_are_prepared_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pixels of four times as many pictures take no more memory."""
-    monkeypatch.setattr(picture_shards, "AHEAD", 8)
+    monkeypatch.setattr(shards, "AHEAD", 8)
     for number in range(240):
         write(
             tmp_path / "large" / str(number % 2) / f"{number}.png", encode(picture(number % 9, 4, 4, 3) + number // 9)
@@ -182,6 +182,6 @@ def test_results_come_in_order_and_few_wait() -> None:
         return number * number
 
     with ThreadPoolExecutor(3) as pool:
-        for done, each in enumerate(picture_shards.in_order(pool, work, range(1000))):
+        for done, each in enumerate(shards.in_order(pool, work, range(1000))):
             assert each == done * done
-            assert len(started) <= done + 1 + picture_shards.AHEAD
+            assert len(started) <= done + 1 + shards.AHEAD

@@ -15,10 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 from lmlab.data import make_config, prepare
-from lmlab.data.corpora.images import PictureSplit, PictureWarning
-from lmlab.data.readers.pictures import BadPictureError, decode_picture
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.data.corpora.pictures.images import PictureWarning
+from lmlab.data.corpora.pictures.split import PictureSplit
+from lmlab.data.readers.pictures.decoding import BadPictureError, decode_picture
 from lmlab.tokenizers.processors import load_processor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -156,7 +157,7 @@ def test_bad_files_are_refused_or_skipped(tmp_path: Path, data: bytes, message: 
 
 def test_a_bomb_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode(np.zeros((3000, 3000), np.uint8))
-    monkeypatch.setattr("lmlab.data.readers.pictures.MOST_PIXELS", 10**6)
+    monkeypatch.setattr("lmlab.data.readers.pictures.decoding.MOST_PIXELS", 10**6)
     with pytest.raises(BadPictureError, match="3,000 × 3,000 pixels"):
         decode_picture(data, name="bomb.png")
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from lmlab.data import make_config, prepare
-from lmlab.data.corpora.images import PictureSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.loaders.regions import DescribedLoader
 from lmlab.data.readers.media import Picture, Regions, digest_media
-from lmlab.data.readers.picture_tables import read_table
-from lmlab.data.readers.regions import GRID, SIDE, crop, grid_boxes, make_vectors
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.data.readers.pictures.regions import GRID, SIDE, crop, grid_boxes, make_vectors
+from lmlab.data.readers.pictures.tables import read_table
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 NLVR = Path(os.environ.get("LMLAB_DATA", Path(__file__).parents[2].parent / "shared" / "data")) / "nlvr" / "dev.json"
 SHAPE = {"type": "circle", "color": "Yellow", "size": 20, "x_loc": 70, "y_loc": 90}

@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from lmlab.data.readers.scene_texts import ask, state
-from lmlab.data.readers.scenes import (
+from lmlab.data.readers.pictures.scene_texts import ask, state
+from lmlab.data.readers.pictures.scenes import (
     CLEAR,
     COLOURS,
     PARTS,

@@ -115,7 +115,7 @@ def test_sentences_cover_every_document_and_blocks_make_no_difference(
 
 
 def marked(sizes: list[list[int]]) -> list[str]:
-    """Documents of sentences of so many words."""
+    """Documents of sentences with these numbers of words."""
     return [
         " ".join(
             f"d{d}s{s}w{w}" + ("." if w == size - 1 else "") for s, size in enumerate(document) for w in range(size)

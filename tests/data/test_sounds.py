@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lmlab.data.readers.clips import make_tones, read_clips
 from lmlab.data.readers.sounds import decode_sound, encode_wav, read_sound
 from lmlab.tokenizers.processors import load_processor
-from lmlab.tokenizers.sounds import SoundProcessor, mel_filters, resample
+from lmlab.tokenizers.processors.sounds import SoundProcessor, mel_filters, resample
 
 TONE = (0.5 * np.sin(np.arange(4000) / 9)).astype(np.float32)
 

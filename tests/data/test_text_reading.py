@@ -1,4 +1,4 @@
-"""Finding and reading texts: what is accepted, what is cleaned, and what is told when it cannot be used."""
+"""Finding and reading texts: what is accepted, what is cleaned, and the messages when it cannot be used."""
 
 from __future__ import annotations
 

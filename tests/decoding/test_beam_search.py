@@ -282,3 +282,26 @@ def test_impossible_wishes_are_refused(options, message):
     options = {"prompt": torch.tensor([[BOUNDARY]]), "tokens": 5, **options}
     with pytest.raises(ValueError, match=message):
         beam_search(Table(3), options.pop("prompt"), beams=2, **options)
+
+
+def test_stopping_early_ends_with_the_first_results():
+    """Without it the search goes on while a longer text could still win, here until the length limit."""
+    steps: dict[bool, int] = {}
+    for early in (False, True):
+        seen: list[Expansion] = []
+        (found,) = beam_search(
+            Table(5, seed=3),
+            torch.tensor([[BOUNDARY]]),
+            tokens=40,
+            beams=3,
+            boundary=BOUNDARY,
+            length_penalty=1.0,
+            penalty="power",
+            stop_early=early,
+            watch=seen.append,
+        )
+        assert len(found) == 3
+        steps[early] = len(seen)
+    results = list(itertools.accumulate(int(each.finished.sum()) for each in seen))
+    assert results[-1] >= 3 > results[-2]
+    assert steps[True] < steps[False]

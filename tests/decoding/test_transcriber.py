@@ -16,9 +16,9 @@ from lmlab.cli.application import app
 from lmlab.data.readers.clips import make_tones
 from lmlab.data.readers.media import Sound
 from lmlab.data.readers.sounds import write_wav
-from lmlab.decoding.timestamps import TranscriptRules, split_segments
-from lmlab.decoding.transcriber import quiet_place, repeats_itself
-from lmlab.decoding.word_timing import split_words, warp
+from lmlab.decoding.speech.timestamps import TranscriptRules, split_segments
+from lmlab.decoding.speech.transcriber import quiet_place, repeats_itself
+from lmlab.decoding.speech.word_timing import split_words, warp
 from lmlab.metrics.transcription import normalise
 from lmlab.tokenizers.speech_tokens import SpeechTokens
 

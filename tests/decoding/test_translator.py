@@ -1,4 +1,4 @@
-"""Translating many sentences is translating each by itself, and the scores are those of the model."""
+"""Translating many sentences is translating each alone, and the scores are those of the model."""
 
 from __future__ import annotations
 

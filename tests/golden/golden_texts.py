@@ -26,7 +26,7 @@ def sentences(count: int, *, seed: int) -> list[tuple[str, str]]:
     found = []
     for _ in range(count):
         parts = [choices[next(draw) % len(choices)] for choices in (WHO, DOES, WHAT, WHEN)]
-        if next(draw) % 3 == 0:  # a name, of which some are frequent and most are rare
+        if next(draw) % 3 == 0:  # a name; some are frequent and most are rare
             parts[0] = (NAMES[next(draw) % len(NAMES) * (next(draw) % len(NAMES)) // len(NAMES)],) * 2
         english, german = (" ".join(filter(None, words)) for words in zip(*parts, strict=True))
         found.append((f"{english} .", f"{german} ."))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import lmlab
 from encoders import filler, judge_pairs
 from lmlab.data.readers.examples import Example
-from lmlab.layers.two_stream_attention import permutation_masks
+from lmlab.layers.attention.two_stream import permutation_masks
 from lmlab.models import create, find
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.model import Model, ScoresTokens

@@ -17,7 +17,7 @@ from lmlab.interop.huggingface import export_run, import_run
 from lmlab.runs import run
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.files import CLIP_FILE
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 transformers: Any = pytest.importorskip("transformers")
 Image = pytest.importorskip("PIL.Image")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import lmlab
 from lmlab.interop.huggingface import export_run, import_run, read_model
-from lmlab.layers.lsh_attention import Hashes, LSHAttention, hash_vectors
+from lmlab.layers.attention.lsh import Hashes, LSHAttention, hash_vectors
 from lmlab.models.abilities import GivesVectors, PredictsNext, ability
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe

@@ -11,14 +11,14 @@ import torch
 from hf_references import make_run, random_reference, randomise, transformers
 
 from lmlab.interop.huggingface import export_run, import_run, read_model
-from lmlab.layers.two_stream_attention import permutation_masks
+from lmlab.layers.attention.two_stream import permutation_masks
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.runs.storage import read_json
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_second_half_of_a_batch_is_read_backwards(seed: int, tmp_path: Path) -> None:
-    """Theirs negates the distances of the second half of the rows; ours those of the rows that it is told of."""
+    """Theirs negates the distances of the second half of the rows; ours those of the rows in `backwards`."""
     config = random_reference("xlnet", seed, "XLNetLMHeadModel").config
     config.bi_data, config.mem_len = True, (None, 3, 20, 5)[seed]
     torch.manual_seed(seed)
@@ -51,7 +51,7 @@ def test_the_second_half_of_a_batch_is_read_backwards(seed: int, tmp_path: Path)
 
 
 def test_what_was_trained_both_ways_is_read_forwards(tmp_path: Path) -> None:
-    """The setting says how it was trained, and where theirs is told of it, its batches must be even."""
+    """The setting says how it was trained, and theirs needs even batches for it."""
     make_run(tmp_path / "run", "xlnet", "unigram:300", roles=("pad", "cls", "sep", "mask"))
     export_run(tmp_path / "run", tmp_path / "hf")
     config = read_json(tmp_path / "hf" / "config.json")

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.layers.attention import MultiHeadAttention, SelfAttention, attend, attention_weights
+from lmlab.layers.attention.multi_head import MultiHeadAttention, SelfAttention, attend, attention_weights
 from lmlab.layers.cache import KeyValueCache
 from lmlab.layers.kernels import dropped_attention
 from lmlab.layers.kernels.dropped_attention import attend_dropped
@@ -96,7 +96,7 @@ def test_watching_through_a_cache() -> None:
 def test_dropped_attention_and_its_gradients(length: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the mask known, autograd over the equation gives the same values and gradients."""
     monkeypatch.setattr(dropped_attention, "ROWS", 8)
-    monkeypatch.setattr(dropped_attention, "TILE", 4 * length**2)  # of the six heads, the last two by themselves
+    monkeypatch.setattr(dropped_attention, "TILE", 4 * length**2)  # of the six heads, the last two alone
     masks: list[Tensor] = []
 
     def remember(shape: tuple[int, ...], p: float, *, like: Tensor) -> Tensor:

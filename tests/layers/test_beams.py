@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from lmlab.layers.attention import CrossAttention, MultiHeadAttention
-from lmlab.layers.beams import BeamAttention, BeamCache
+from lmlab.layers.attention.beams import BeamAttention, BeamCache
+from lmlab.layers.attention.multi_head import CrossAttention, MultiHeadAttention
 from lmlab.layers.watching import watching
 from lmlab.models.states import reorder_state
 
@@ -31,7 +31,7 @@ def empty(sources: int, each: int) -> BeamCache:
 @torch.no_grad()
 def test_random_searches_equal_whole_texts(watched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beams split and end at random, several tokens come at once, sources leave: each text is read as a whole."""
-    monkeypatch.setattr("lmlab.layers.beams.FIRST", 5)
+    monkeypatch.setattr("lmlab.layers.attention.beams.FIRST", 5)
     ours, reference = layers()
     names = ["ours.probabilities"] if watched else []
     both = nn.ModuleDict({"ours": ours, "reference": reference})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmlab.layers.attention import attention_weights
-from lmlab.layers.local_attention import LocalAttention
+from lmlab.layers.attention.local import LocalAttention
+from lmlab.layers.attention.multi_head import attention_weights
 from lmlab.layers.positions import AxialPositions, choose_shape
 from lmlab.layers.watching import watching
 

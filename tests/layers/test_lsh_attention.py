@@ -9,9 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmlab.layers.attention import attend
-from lmlab.layers.kernels.sorted_attention import attend_sorted
-from lmlab.layers.lsh_attention import (
+from lmlab.layers.attention.lsh import (
     attend_chunks,
     bucket_mask,
     choose_factors,
@@ -21,6 +19,8 @@ from lmlab.layers.lsh_attention import (
     positions_in_buckets,
     rotations_of,
 )
+from lmlab.layers.attention.multi_head import attend
+from lmlab.layers.kernels.sorted_attention import attend_sorted
 from tolerances import rounding
 
 

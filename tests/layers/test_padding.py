@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmlab.layers.attention import BidirectionalAttention, attend
+from lmlab.layers.attention.multi_head import BidirectionalAttention, attend
 from lmlab.layers.kernels.packing import PackedByLength, PackedTokens
 from lmlab.layers.padding import NoPadding, PaddingMask, has_padding
 
@@ -65,7 +65,7 @@ def test_attention_is_the_same_whole_masked_and_packed(causal: bool) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("queries", [1, 4, 7])
 def test_a_masked_key_might_as_well_not_be_there(queries: int, causal: bool, watched: bool) -> None:
-    """Attention over seven keys of which the first two are masked is attention over the other five."""
+    """Attention over seven keys, the first two masked, is attention over the other five."""
     q, k, v = torch.randn(3, 2, queries, 4), torch.randn(3, 2, 7, 4), torch.randn(3, 2, 7, 4)
     mask = torch.arange(7)[None, None, None] >= 2
     watch = nn.Identity() if watched else None

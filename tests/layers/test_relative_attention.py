@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmlab.layers.relative_attention import SkewedAttention, gathered_scores, skewed_scores
+from lmlab.layers.attention.relative import SkewedAttention, gathered_scores, skewed_scores
 
 
 def naive_scores(q: Tensor, distances: Tensor, span: int) -> Tensor:

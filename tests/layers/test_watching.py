@@ -7,7 +7,7 @@ import threading
 import pytest
 import torch
 
-from lmlab.layers import attention
+from lmlab.layers.attention import multi_head
 from lmlab.layers.watching import is_watched, watching
 from lmlab.models import create
 from patience import PATIENCE
@@ -42,13 +42,13 @@ def test_one_thread_watches_while_another_does_not(monkeypatch: pytest.MonkeyPat
     network, tokens = model(), torch.arange(6)[None]
     inside, done = threading.Event(), threading.Event()
     open_calls: list[str] = []
-    plain = attention.attention_weights
+    plain = multi_head.attention_weights
 
     def note(*given: torch.Tensor, **settings: bool) -> torch.Tensor:
         open_calls.append(threading.current_thread().name)
         return plain(*given, **settings)
 
-    monkeypatch.setattr(attention, "attention_weights", note)
+    monkeypatch.setattr(multi_head, "attention_weights", note)
     seen_elsewhere: dict[str, list[torch.Tensor]] = {}
 
     def other() -> None:

@@ -11,8 +11,8 @@ import torch
 from tests.tolerances import of_blocks
 
 import lmlab
-from lmlab.analysis.action_errors import measure_actions
-from lmlab.analysis.reached_returns import summarise
+from lmlab.analysis.policies.action_errors import measure_actions
+from lmlab.analysis.policies.reached_returns import summarise
 from lmlab.decoding.actor import open_environment, write_film
 from lmlab.models.decision_transformer import DecisionTransformer, DecisionTransformerConfig
 from lmlab.runs.run import resume

@@ -73,7 +73,7 @@ def test_layers_by_torchs_cells() -> None:
 
 @torch.no_grad()
 def test_neither_direction_sees_what_it_predicts() -> None:
-    """A changed token changes what is said after it in one direction, before it in the other, and never of itself."""
+    """A changed token changes predictions after it in one direction, before it in the other, and never of itself."""
     model = make()
     forward, backward = require(model, PredictsBothWays).directions()
     text = tokens(1, 9)

@@ -12,7 +12,7 @@ from torch import nn
 
 from lmlab.decoding.generate import generate
 from lmlab.decoding.sampling import Sampler, Sampling
-from lmlab.layers.attention import GroupedAttention
+from lmlab.layers.attention.multi_head import GroupedAttention
 from lmlab.layers.feedforward import GatedFeedForward
 from lmlab.layers.positions import Rotary, rotate
 from lmlab.layers.watching import watching

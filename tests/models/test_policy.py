@@ -11,7 +11,8 @@ import torch
 from tests.tolerances import of_blocks
 
 import lmlab
-from lmlab.analysis.success_rates import measure_success
+from lmlab.analysis.policies.success_rates import measure_success
+from lmlab.data.readers.pictures.scenes import UNSEEN
 from lmlab.data.readers.robot_world import (
     LIMIT,
     MISSIONS,
@@ -25,7 +26,6 @@ from lmlab.data.readers.robot_world import (
     read_action,
     write_action,
 )
-from lmlab.data.readers.scenes import UNSEEN
 from lmlab.models import create
 from lmlab.models.policy import Policy
 
@@ -157,7 +157,7 @@ def test_success_rates_have_intervals_and_a_control(run: Path) -> None:
 
 
 def test_a_table_without_commands_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"no column 'command' \(caption were found\)"):
+    with pytest.raises(ValueError, match=r"no commands and no actions \(caption were found\): name the columns"):
         lmlab.train("policy", "builtin:scenes", output=tmp_path / "run", budget="1steps")
     assert not (tmp_path / "run").exists()
 

@@ -26,7 +26,7 @@ SMALL: dict[str, Any] = {
     "vocabulary": 50, "width": 32, "heads": 2, "layers": 4, "inner": 48, "window": 300, "chunk": 8, "local_chunk": 8,
     "hashes": 2, "dropout": 0.0, "feed_forward_chunk": 16,
 }  # fmt: skip
-LONG = 97  # of which the sorting twin, the blocks of a mask and both kinds of chunks have something to do
+LONG = 97  # long enough for the sorting twin, the blocks of a mask and both kinds of chunks
 
 
 def make(**changes: Any) -> Reformer:

@@ -214,7 +214,7 @@ def test_alignments_can_be_watched() -> None:
 
 
 def test_published_size() -> None:
-    """Sutskever et al. 2014, section 3.4: 384M parameters, of which 64M are recurrent layers."""
+    """Sutskever et al. 2014, section 3.4: 384M parameters, 64M of them in recurrent layers."""
     with torch.device("meta"):
         model = create("seq2seq", {"vocabulary": 80_000, "source_vocabulary": 160_000}, size="sutskever")
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(384e6, rel=0.005)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lmlab.layers.attention.relative import Distances, RelativeAttention, align
 from lmlab.layers.positions import sinusoids
-from lmlab.layers.relative_attention import Distances, RelativeAttention, align
 from lmlab.layers.watching import watching
 from lmlab.models.states import detach_state, reorder_state
 from lmlab.models.transformer_xl import TransformerXL, TransformerXLConfig

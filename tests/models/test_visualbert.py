@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from lmlab.layers.co_attention import CoAttention
+from lmlab.layers.attention.co_attention import CoAttention
 from lmlab.layers.kernels.packing import pack_tokens
 from lmlab.layers.padding import NoPadding
 from lmlab.layers.watching import watching, watching_layers

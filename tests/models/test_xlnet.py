@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmlab.layers.positions import sinusoids
-from lmlab.layers.two_stream_attention import (
+from lmlab.layers.attention.two_stream import (
     AttentionContext,
     SignedDistances,
     TwoStreamAttention,
     permutation_masks,
 )
+from lmlab.layers.positions import sinusoids
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, create
 from lmlab.models.abilities import FillsInOrder, FillsMasks, PredictsNext, require
@@ -224,6 +224,9 @@ def test_padding_and_watching_change_no_prediction() -> None:
     assert weights.shape == (2, 3, 9 + 2, 9)
     assert not weights[0, :, :, 1][:, [0, 2, 3, 4, 9, 10]].any()  # nobody sees the blank but itself
     assert not weights[1, :, :, 5:][:, :5].any()
+    order = torch.zeros_like(text).scatter(1, at, 1)
+    assert filler.read_in_order(tokens=text, order=order, at=at).state is not None
+    assert filler.read_in_order(tokens=text, order=order, at=at, lengths=lengths).state is None, "padding is no memory"
 
 
 def test_flops_are_counted_as_torch_counts_them() -> None:

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.data.corpora.captions import encode_fields
-from lmlab.data.corpora.images import PictureSplit
+from lmlab.data.corpora.pictures.captions import encode_fields
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.models.captioner import Captioner, CaptionerConfig
-from lmlab.objectives.captioning import Captioning, CaptioningConfig, captions_of, coverage_of
+from lmlab.objectives.captioning import Captioning, CaptioningConfig, coverage_of, tokens_of
 from lmlab.objectives.objective import IGNORE
 from lmlab.tokenizers import resolve
 from lmlab.tokenizers.frames import make_frame
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 TEXTS = ["a red star", "a blue star left of a red star", "a star", "red", "a blue star", "a red star"]
 TOKENIZER = resolve("words", lambda: iter(TEXTS))
@@ -91,5 +91,7 @@ def test_coverage_is_zero_where_every_region_gets_one_unit() -> None:
 
 def test_pictures_without_captions_are_an_error() -> None:
     split = make_split()
-    with pytest.raises(ValueError, match=r"no captions \(question were found\): name their column"):
-        captions_of(PictureSplit(split.pixels, split.pictures, split.labels, TEXTS, {"question": TEXTS}, None, {}))
+    with pytest.raises(ValueError, match=r"no captions \(question were found\): name the column, --columns caption"):
+        tokens_of(
+            PictureSplit(split.pixels, split.pictures, split.labels, TEXTS, {"question": TEXTS}, None, {}), ("caption",)
+        )

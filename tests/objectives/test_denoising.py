@@ -221,7 +221,7 @@ def test_the_loader_finds_sentences_of_documents(tmp_path: Path) -> None:
 
 
 def test_a_small_bart_learns_to_restore_words(tmp_path: Path) -> None:
-    """Six words, of which some letters are masked: after a few steps the loss is a fraction of the first one."""
+    """Six words with some letters masked: after a few steps the loss is a fraction of the first one."""
     words = ["stone", "river", "cloud", "plant", "horse", "light"]
     (tmp_path / "t").write_text("".join(f"{words[i % 6]}\n" for i in range(60)))
     corpus = prepare_text([tmp_path / "t"], tokenizer=TOKENIZER, documents="lines", split=(1,), cache=tmp_path)

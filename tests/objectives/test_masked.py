@@ -82,11 +82,11 @@ def special_ids(tokenizer: Tokenizer) -> set[int]:
 
 @pytest.mark.parametrize("unit", ["token", "word", "span"])
 @pytest.mark.parametrize("pairs", ["none", "next-sentence", "sentence-order"])
-@pytest.mark.parametrize(("share", "window", "count"), [(0.15, 64, 10), (0.15, 33, 5), (0.4, 64, 26), (0.01, 20, 1)])
+@pytest.mark.parametrize(("rate", "window", "count"), [(0.15, 64, 10), (0.15, 33, 5), (0.4, 64, 26), (0.01, 20, 1)])
 def test_exactly_so_many_tokens_of_each_row_are_chosen(
-    pieces_of: Tokenizer, data: TextSplit, unit: str, pairs: str, share: float, window: int, count: int
+    pieces_of: Tokenizer, data: TextSplit, unit: str, pairs: str, rate: float, window: int, count: int
 ) -> None:
-    for raw, batch in rows_and_batches(pieces_of, data, 3, unit=unit, pairs=pairs, share=share, window=window):
+    for raw, batch in rows_and_batches(pieces_of, data, 3, unit=unit, pairs=pairs, masking_rate=rate, window=window):
         tokens, places = batch.inputs["tokens"], batch.labels["positions"]
         assert raw.tokens.shape == tuple(tokens.shape) == (16, window)
         assert places is not None
@@ -111,7 +111,9 @@ def test_shares_of_the_three_fates(
     pieces_of: Tokenizer, data: TextSplit, unit: str, mask: float, random: float
 ) -> None:
     counts, ordinary, total = np.zeros(3), [], 0
-    for _, batch in rows_and_batches(pieces_of, data, 150, unit=unit, mask_share=mask, random_share=random, batch=32):
+    for _, batch in rows_and_batches(
+        pieces_of, data, 150, unit=unit, mask_fraction=mask, random_fraction=random, batch=32
+    ):
         assert batch.labels["positions"] is not None
         found = batch.inputs["tokens"].gather(1, batch.labels["positions"])
         masked, kept = found == pieces_of.special("mask"), found == batch.labels["targets"]
@@ -274,7 +276,7 @@ def test_a_row_of_special_tokens_has_no_blanks(pieces_of: Tokenizer) -> None:
 
 
 def test_short_rows_come_first_and_have_as_many_tokens(pieces_of: Tokenizer, data: TextSplit) -> None:
-    objective = masked(pieces_of, short=16, short_share=0.75, pairs="sentence-order")
+    objective = masked(pieces_of, short=16, short_fraction=0.75, pairs="sentence-order")
     loader = objective.loader(data, batch=4, window=64, seed=1, streams=False)
     assert isinstance(loader, LengthSchedule)
     assert loader.batch(0).tokens.shape == (4, 64), "validation, which sets no number of steps, sees the whole window"
@@ -287,10 +289,10 @@ def test_short_rows_come_first_and_have_as_many_tokens(pieces_of: Tokenizer, dat
 
 
 def test_settings_that_cannot_be(pieces_of: Tokenizer, data: TextSplit) -> None:
-    with pytest.raises(ValueError, match=r"mask_share = 0\.8 and random_share = 0\.3 sum to more than 1"):
-        create_objective({"kind": "masked", "random_share": 0.3}, pieces_of, encoder_frame(pieces_of))
-    with pytest.raises(ValueError, match=r"objective\.share = 0"):
-        create_objective({"kind": "masked", "share": 0}, pieces_of, encoder_frame(pieces_of))
+    with pytest.raises(ValueError, match=r"mask_fraction = 0\.8 and random_fraction = 0\.3 sum to more than 1"):
+        create_objective({"kind": "masked", "random_fraction": 0.3}, pieces_of, encoder_frame(pieces_of))
+    with pytest.raises(ValueError, match=r"objective\.masking_rate = 0"):
+        create_objective({"kind": "masked", "masking_rate": 0}, pieces_of, encoder_frame(pieces_of))
     with pytest.raises(ValueError, match=r"objective\.pairs = 'next'"):
         create_objective({"kind": "masked", "pairs": "next"}, pieces_of, encoder_frame(pieces_of))
     with pytest.raises(ValueError, match=r"short = 64 is not shorter than the window of 64"):
@@ -426,7 +428,7 @@ def test_flops_are_those_of_the_encoder_and_of_the_head_at_blanks(pieces_of: Tok
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)
     long = 3 * (model.body_flops(64, fraction=10 / 64) * 256 + model.output.flops() * 40)
     assert objective.step_flops(model, {}, loader) == pytest.approx(long)
-    half = masked(pieces_of, short=16, short_share=0.5)
+    half = masked(pieces_of, short=16, short_fraction=0.5)
     scheduled = half.loader(data, batch=4, window=64, seed=0, streams=False)
     short = 3 * (model.body_flops(16, fraction=2 / 16) * 256 + model.output.flops() * 32)
     assert half.step_flops(model, {}, scheduled) == pytest.approx((long + short) / 2)

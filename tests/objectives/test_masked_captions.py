@@ -15,7 +15,7 @@ from lmlab.objectives.masked_captions import MaskedCaptions, MaskedCaptionsConfi
 from lmlab.objectives.objective import IGNORE
 from lmlab.tokenizers import train
 from lmlab.tokenizers.frames import make_frame
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 from regions import make_model
 
 TEXTS = ["a red circle left of a blue square", "a star", "a small green cross above a large star and a circle"]
@@ -42,7 +42,7 @@ def make_raw(tokenizer: Any, rows: int = 12) -> DescribedBatch:
 
 
 def test_only_rows_that_match_are_predicted() -> None:
-    objective, tokenizer = make_objective(region_share=0.3)
+    objective, tokenizer = make_objective(region_masking_rate=0.3)
     raw = make_raw(tokenizer)
     batch = objective.batch(raw, np.random.default_rng(1))
     targets = batch.labels["targets"]
@@ -56,7 +56,7 @@ def test_only_rows_that_match_are_predicted() -> None:
 
 
 def test_masked_regions_are_zero_and_their_targets_are_the_vectors() -> None:
-    objective, tokenizer = make_objective(region_share=0.5)
+    objective, tokenizer = make_objective(region_masking_rate=0.5)
     raw = make_raw(tokenizer, 200)
     batch = objective.batch(raw, np.random.default_rng(1))
     longest = batch.inputs["regions"].shape[1]
@@ -74,7 +74,7 @@ def test_masked_regions_are_zero_and_their_targets_are_the_vectors() -> None:
 @pytest.mark.parametrize("name", ["visualbert", "vilbert"])
 @torch.no_grad()
 def test_the_loss_is_the_sum_of_its_terms(name: str) -> None:
-    objective, tokenizer = make_objective(region_share=0.3 if name == "vilbert" else 0.0, share=0.3)
+    objective, tokenizer = make_objective(region_masking_rate=0.3 if name == "vilbert" else 0.0, masking_rate=0.3)
     batch = objective.batch(make_raw(tokenizer), np.random.default_rng(2))
     model = make_model(name, vocabulary=tokenizer.vocabulary, window=24)
     found = objective.loss(model, {}, batch)

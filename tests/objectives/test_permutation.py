@@ -1,4 +1,4 @@
-"""Permutation language modelling: what is predicted, in which order, and how often; and how training is told of it."""
+"""Permutation language modelling: what is predicted, in which order, and how often; and what training records of it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_model_with_a_memory_reads_streams_and_learns(tokenizer: Tokenizer) ->
 
 
 def test_half_of_the_rows_are_read_backwards(tokenizer: Tokenizer) -> None:
-    """The last rows go on from batch to batch towards the beginning of the text, and are told so."""
+    """The last rows go on from batch to batch towards the beginning of the text, and are marked so."""
     task, text = objective(tokenizer, directions="both"), rows(tokenizer, 1, 700)[0].numpy()
     text[::31] = tokenizer.boundary
     split: Any = type("Split", (), {"tokens": text})()

@@ -42,7 +42,7 @@ def first_batch(
 
 def test_chosen_tokens_are_masked_or_left(tokenizer: Tokenizer, data: TextSplit) -> None:
     for unit, share in (("token", 1.0), ("word", 1.0), ("span", 1.0), ("token", 0.85)):
-        _, raw, batch = first_batch(tokenizer, data, unit=unit, mask_share=share)
+        _, raw, batch = first_batch(tokenizer, data, unit=unit, mask_fraction=share)
         tokens, places = batch.inputs["tokens"], batch.labels["positions"]
         assert places is not None
         assert places.shape == batch.labels["targets"].shape == batch.labels["sample"].shape == (16, 10)

@@ -27,7 +27,7 @@ from translators import write_translator
 
 @pytest.fixture
 def run(tmp_path):
-    """A run that has kept four checkpoints, of which each is the model's weights plus its step."""
+    """A run that has kept four checkpoints; each is the model's weights plus its step."""
     path = write_translator(tmp_path / "run", source_spec="characters", reverse=True)
     model, _ = load_model(path)
     (path / "checkpoints").mkdir()

@@ -11,15 +11,14 @@ import torch
 from typer.testing import CliRunner
 
 import lmlab
+from captioned import write_pictures
 from killing import kill_while_saving
 from lmlab.cli import app
 from lmlab.decoding.captioner import PictureCaptioner
 from lmlab.metrics.captions import CaptionBleu, ExactCaption
-from lmlab.pages.figures.pictures import encode_png
 from lmlab.runs import run
 from lmlab.runs.storage import read_tensors
 
-COLOURS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200)}
 SETTINGS = {
     **{"model.convolutions": [8, 16], "model.width": 16, "model.hidden": 32, "model.window": 8},
     **{"train.batch": 16, "train.rate": 1e-2, "train.warmup": 5, "train.evaluation_tokens": 20},
@@ -30,17 +29,9 @@ SETTINGS = {
 def captions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of pictures with two colours, one above the other, each with two captions."""
     pytest.importorskip("PIL.Image")
-    home, numbers = tmp_path_factory.mktemp("captions"), np.random.default_rng(0)
-    rows = ["picture\tcaption"]
-    for upper, first in COLOURS.items():
-        for lower, second in COLOURS.items():
-            for copy in range(8):
-                pixels = numbers.integers(0, 25, (8, 8, 3)).astype(np.uint8)
-                pixels[:4] += np.array(first, np.uint8)
-                pixels[4:] += np.array(second, np.uint8)
-                name = f"{upper}-{lower}-{copy}.png"
-                (home / name).write_bytes(encode_png(pixels))
-                rows += [f"{name}\t{upper} above {lower}", f"{name}\t{lower} below {upper}"]
+    home, rows = tmp_path_factory.mktemp("captions"), ["picture\tcaption"]
+    for name, upper, lower in write_pictures(home, colours=3):
+        rows += [f"{name}\t{upper} above {lower}", f"{name}\t{lower} below {upper}"]
     (home / "captions.tsv").write_text("\n".join(rows) + "\n")
     return home / "captions.tsv"
 

@@ -12,8 +12,8 @@ import torch
 import lmlab
 from captioned import SIZES, caption_recipe, write_captions
 from killing import kill_while_saving
-from lmlab.data.readers.picture_files import find_pictures
-from lmlab.data.readers.scenes import describe, make_scene
+from lmlab.data.readers.pictures.files import find_pictures
+from lmlab.data.readers.pictures.scenes import describe, make_scene
 from lmlab.runs import run
 from lmlab.runs.storage import read_tensors
 

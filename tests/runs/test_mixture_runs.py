@@ -24,8 +24,8 @@ from lmlab.runs.held_out import find_held_out_split
 from lmlab.runs.model_files import load_model
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.storage import read_tensors
-from lmlab.tokenizers.joined import JoinedTokenizer
 from lmlab.tokenizers.processors import load_processor
+from lmlab.tokenizers.processors.joined import JoinedTokenizer
 
 Image = pytest.importorskip("PIL.Image")
 COLOURS = {"red": (220, 30, 30), "blue": (30, 30, 220)}

@@ -122,7 +122,16 @@ def test_settings_of_models_by_their_old_names_are_upgraded() -> None:
     config = load_class("lstm").Config.model_validate({"vocabulary": 9, "restart": 0.25})  # a config.json of 0.5
     assert config.reset_probability == 0.25
     assert upgrade_saved({"model": {"waves": "halves"}})["model"] == {"position_order": "halves"}
+    assert upgrade_saved({"model": {"place": "both"}})["model"] == {"state_position": "both"}
     assert upgrade_saved({"objective": {"kind": "neighbours"}})["objective"]["kind"] == "negative_sampling"
+    masked = {"kind": "masked", "share": 0.3, "mask_share": 0.7, "random_share": 0.2, "short_share": 0.5}
+    with pytest.warns(FutureWarning, match=r"objective\.share is now objective\.masking_rate"):
+        recipe = make_recipe({"data": {"text": "x"}, "model": {"kind": "bert"}, "objective": masked})
+    today = {"masking_rate": 0.3, "mask_fraction": 0.7, "random_fraction": 0.2, "short_fraction": 0.5}
+    assert recipe.objective.items() >= today.items()
+    assert upgrade_saved({"objective": masked})["objective"] == {"kind": "masked", **today}
+    regions = upgrade_saved({"objective": {"kind": "masked_captions", "region_share": 0.2}})["objective"]
+    assert regions == {"kind": "masked_captions", "region_masking_rate": 0.2}
 
 
 def test_settings_that_were_renamed_still_work(tmp_path: Path) -> None:

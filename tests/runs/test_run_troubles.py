@@ -62,7 +62,7 @@ def test_a_full_disk_loses_nothing(fail: Any, text: Path, tmp_path: Path, monkey
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs limits of POSIX")
 def test_a_file_that_grows_too_large_is_one_line(text: Path, tmp_path: Path) -> None:
-    """A real limit of the system: the kernel refuses to write more than so many bytes to a file."""
+    """A real limit of the system: the kernel refuses to write more than a number of bytes to a file."""
     run.start(recipe(text), tmp_path / "run", interrupted=after(3))
     size = (tmp_path / "run" / "last" / "model.safetensors").stat().st_size
     code = (

@@ -13,7 +13,7 @@ import lmlab
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.storage import read_tensors
-from lmlab.tokenizers.notes import Grid
+from lmlab.tokenizers.processors.notes import Grid
 
 
 def recipe(system: str, **train: Any) -> Any:

@@ -6,20 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
 import lmlab
+from captioned import write_pictures
 from killing import kill_while_saving
 from lmlab.cli import app
-from lmlab.data.readers.picture_files import find_pictures
-from lmlab.pages.figures.pictures import encode_png
+from lmlab.data.readers.pictures.files import find_pictures
 from lmlab.runs import run
 from lmlab.runs.storage import read_tensors
 
-COLOURS = {"red": (200, 30, 30), "green": (30, 200, 30), "blue": (30, 30, 200)}
 SETTINGS: dict[str, Any] = {
     **{"model.convolutions": [8, 16], "model.width": 16, "model.hidden": 32},
     **{"train.batch": 32, "train.rate": 5e-3, "train.warmup": 5},
@@ -34,17 +32,9 @@ CLIP = {
 def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of pictures with two colours, one above the other, and two questions about each."""
     pytest.importorskip("PIL.Image")
-    home, numbers = tmp_path_factory.mktemp("questions"), np.random.default_rng(0)
-    rows = ["picture\tquestion\tanswer"]
-    for upper, first in COLOURS.items():
-        for lower, second in COLOURS.items():
-            for copy in range(8):
-                pixels = numbers.integers(0, 25, (8, 8, 3)).astype(np.uint8)
-                pixels[:4] += np.array(first, np.uint8)
-                pixels[4:] += np.array(second, np.uint8)
-                name = f"{upper}-{lower}-{copy}.png"
-                (home / name).write_bytes(encode_png(pixels))
-                rows += [f"{name}\twhat is above?\t{upper}", f"{name}\twhat colour is below?\t{lower}"]
+    home, rows = tmp_path_factory.mktemp("questions"), ["picture\tquestion\tanswer"]
+    for name, upper, lower in write_pictures(home, colours=3):
+        rows += [f"{name}\twhat is above?\t{upper}", f"{name}\twhat colour is below?\t{lower}"]
     (home / "questions.tsv").write_text("\n".join(rows) + "\n")
     (home / "captions.tsv").write_text("\n".join(rows).replace("question", "caption", 1).replace("answer", "extra", 1))
     return home / "questions.tsv"

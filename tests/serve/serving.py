@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,7 +23,7 @@ from lmlab.serve.app import make_app
 from lmlab.serve.engine.engine import Engine
 from lmlab.serve.guard import Rules
 from lmlab.serve.served import Limits, Runs, serve_run
-from lmlab.serve.server import make_server
+from lmlab.serve.server import END_WITHIN, make_server
 from lmlab.tokenizers import train
 from patience import PATIENCE
 from standins import TEXT, write_run
@@ -66,7 +68,11 @@ def serving(models: Mapping[str, LanguageModel], *, rules: Rules | None = None, 
         yield Running(address.get(timeout=PATIENCE), runs)
     finally:
         server.should_exit = True
-        thread.join(PATIENCE)
+        thread.join(END_WITHIN + 2)
+        if thread.is_alive():  # say what it waits for, and end it as a second Ctrl-C would
+            faulthandler.dump_traceback(sys.__stderr__)
+            server.hurried = server.force_exit = True
+            thread.join(PATIENCE)
 
 
 def settle(engine: Engine) -> None:

@@ -12,6 +12,8 @@ from serving import Running
 
 from lmlab.decoding.beam_search import beam_search
 from lmlab.decoding.streaming import REPLACEMENT
+from lmlab.serve.routes.completions import is_short
+from lmlab.serve.schemas import Completion
 from patience import PATIENCE
 
 openai = pytest.importorskip("openai")
@@ -365,3 +367,20 @@ def test_completions_of_ids_join_whatever_they_end_with(server: Running) -> None
         ids = [*ids, *(token for token in choice["token_ids"] if token != tokenizer.boundary)]
         whole = choice["text"]
         assert whole == tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "short"),
+    [
+        ("a text", True),
+        (list(range(1000)), True),  # one text of a thousand ids
+        (list(range(1950)), False),
+        (["a"] * 19, True),
+        (["a"] * 20, False),
+        ([[1, 2]] * 20, False),
+        ([], True),
+        (None, True),
+    ],
+)
+def test_short_requests_are_planned_in_the_event_loop(prompt: Any, short: bool) -> None:
+    assert is_short(Completion.model_construct(prompt=prompt, n=1)) == short

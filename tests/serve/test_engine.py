@@ -330,7 +330,7 @@ def test_the_share_of_the_room_in_use(name: str) -> None:
         wait_until(lambda: text.finish)
         settle(engine)
         assert engine.metrics.value("kv_cache_usage_perc") == 0
-    for written, share in shares[1:]:  # when the first token is told, the text has not joined the batch
+    for written, share in shares[1:]:  # when the first token is sent, the text has not joined the batch
         held = 10 + written - 1 if name == "gpt2" else 96
         assert share == pytest.approx(held / 96 / 4)
 

@@ -167,7 +167,7 @@ def test_who_never_reads_is_dropped(server: Running, monkeypatch: pytest.MonkeyP
     body = json.dumps({"model": "ngram", "prompt": "x" * 10**6}).encode()
     head = "POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     request = (head + f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body
-    count = 12  # of which the answers are more than the machine itself keeps
+    count = 12  # their answers are more than the buffers of the machine hold
     with slow_reader(server) as connection, pytest.raises(ConnectionError):
         connection.sendall(request * count)
 

@@ -182,7 +182,7 @@ def test_metrics_count_what_was_done(server: Running) -> None:
         answer = serving.get(f"{server.address}/metrics")
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
         families = list(text_string_to_metric_families(answer.text))
-        assert len({family.name for family in families}) == len(families), "a name is told once, for all runs"
+        assert len({family.name for family in families}) == len(families), "a name occurs once, for all runs"
         found = {
             (each.name, *sorted(each.labels.values())): each.value for family in families for each in family.samples
         }

@@ -283,7 +283,7 @@ def test_a_tab_holds_one_stream_of_events(studio: Studio) -> None:
     assert len(begun) >= 4
     until = time.monotonic() + 90
     while len(begun - ended) > 1 and time.monotonic() < until:
-        studio.page.wait_for_timeout(20)  # the end of the others is told in its own time
+        studio.page.wait_for_timeout(20)  # the end of the others is reported later
     assert len(begun - ended) == 1
     studio.check()
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.testclient import TestClient
 
-from lmlab.analysis.properties import matches
+from lmlab.analysis.cells.properties import matches
 from lmlab.progress import CancelledError, cancellable, check_cancelled
 from lmlab.serve.errors import APIError, GoneError
 from lmlab.studio.app import API, OLD_ROUTES, make_app

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 import lmlab
 from lmlab.analysis.attribution import attribute
 from lmlab.analysis.bias import LIMITS, check_templates, measure_bias, weigh_translations
-from lmlab.analysis.cells import Part, Read, read_cells
+from lmlab.analysis.cells.activations import Part, Read, read_cells
 from lmlab.analysis.errors import find_errors
 from lmlab.analysis.minimal_pairs import compare_pairs
 from lmlab.analysis.neighbours import find_neighbours

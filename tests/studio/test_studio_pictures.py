@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lmlab
-from lmlab.analysis.picture_attention import look
+from lmlab.analysis.pictures.attention import look
 from patience import PATIENCE
 from studio_process import open_studio
 from studio_texts import KNOWS, TOKEN

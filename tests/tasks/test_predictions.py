@@ -12,7 +12,8 @@ import torch
 from lmlab.data.readers.examples import Answer, Example
 from lmlab.models import load_class
 from lmlab.tasks.predicting import Predictor, as_dict, to_json, to_json_with_truth
-from lmlab.tasks.task import Prediction, Task
+from lmlab.tasks.records import Prediction
+from lmlab.tasks.task import Task
 from toy_tasks import EXAMPLES, toy_heads, toy_model, toy_task, toy_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")

@@ -98,7 +98,7 @@ def bilstm(encoder: Any, number: int) -> nn.LSTM:
 @pytest.mark.parametrize("place", ["between", "bottom", "both"])
 def test_the_states_stand_where_the_papers_put_them(place: str) -> None:
     """h_{k,2} = biLSTM([→h; ←h; h^LM]) in TagLM; [x; h^LM], and [h; h^LM] at the top, for ELMo."""
-    model = make(states=3, place=place)
+    model = make(states=3, state_position=place)
     words, spellings = torch.randint(0, 30, (1, 5)), spell_rows([["a", "bc", "def", "g", "hi"]], longest=9)
     states = torch.randn(1, 5, 3, dtype=torch.float64)
     x = [model.embedding(words), model.characters(spellings)]
@@ -413,7 +413,7 @@ def test_elmo_enters_at_the_bottom_with_a_mix_of_its_layers(place: Path, tmp_pat
         place,
         tmp_path / "ner",
         settings={"states": [str(tmp_path / "elmo")], "state_layers": "mix"},
-        model={**MODEL, "place": "bottom"},
+        model={**MODEL, "state_position": "bottom"},
     )
     (result,) = done.study.results
     assert result.mix is not None
@@ -446,7 +446,7 @@ def test_a_folder_that_is_no_run_gets_one_line(place: Path, tmp_path: Path) -> N
 
 
 def test_states_that_are_not_there_or_of_no_language_model_are_refused(place: Path, tmp_path: Path) -> None:
-    for options in ({"settings": {"state_layers": "mix"}}, {"model": {**MODEL, "place": "bottom"}}):
+    for options in ({"settings": {"state_layers": "mix"}}, {"model": {**MODEL, "state_position": "bottom"}}):
         with pytest.raises(ValueError, match="is for states of a language model: give --states RUN, too"):
             learn(place, tmp_path / "ner", **options)
     for kind in ("tagger", "word2vec"):

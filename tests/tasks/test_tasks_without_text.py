@@ -21,7 +21,8 @@ from lmlab.objectives.objective import Batch, weighted_mean
 from lmlab.tasks.frozen_vectors import hash_weights, with_vectors
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.predicting import Predictor, TaskValidator
-from lmlab.tasks.task import Item, Prediction, Task, TaskConfig
+from lmlab.tasks.records import Item, Prediction, TaskConfig
+from lmlab.tasks.task import Task
 from lmlab.training.learner import Learner
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmlab.tokenizers.notes import Events, Grid, Performance, clean, to_grid, to_performance
 from lmlab.tokenizers.processors import is_processor, load_processor, make_processor
+from lmlab.tokenizers.processors.notes import Events, Grid, Performance, clean, to_grid, to_performance
 
 
 def performance(*notes: tuple[float, float, int, int]) -> Performance:

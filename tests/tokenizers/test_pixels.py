@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmlab.tokenizers.pictures import PictureProcessor
-from lmlab.tokenizers.pixels import Pixels, make_palette
 from lmlab.tokenizers.processors import load_processor, make_processor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pixels import Pixels, make_palette
 
 
 def grey(height: int, width: int) -> PictureProcessor:

@@ -240,7 +240,7 @@ def test_long_runs_do_not_stop_training() -> None:
 
 
 def test_learning_stops_where_words_hardly_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of new words in every text only so many are taken in; of words that repeat, all."""
+    """Of new words in every text only a limited number is taken in; of words that repeat, all."""
     monkeypatch.setitem(training.MOST_DIFFERENT, "bpe", 600_000)
     taken: list[int] = []
 

@@ -33,7 +33,7 @@ TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n" for i in range(
 
 
 class Uneven(Causal):
-    """Batches whose rows are cut after so many tokens: each micro-batch has another number of predictions."""
+    """Batches whose rows are cut at different lengths: each micro-batch has another number of predictions."""
 
     def batch(self, raw: Tensor, generator: np.random.Generator | None = None) -> Batch:
         rows = 1 + int(raw[0, 0]) % len(raw)
@@ -306,7 +306,7 @@ def test_bits_per_byte_of_training_is_that_of_score(tmp_path: Path) -> None:
         outcome = start(chosen, run)
         corpus_valid = _validation_texts(run)
         exact = lmlab.load(run).score(corpus_valid).bits_per_byte
-        # an LSTM reads documents one after another while it learns, and each by itself when it is scored
+        # an LSTM reads documents one after another while it learns, and each alone when it is scored
         assert outcome.bits_per_byte == pytest.approx(exact, rel=1e-6 if kind == "ngram" else 0.05)
 
 
@@ -321,7 +321,7 @@ def _validation_texts(run: Path) -> list[str]:
 
 
 class Counted(Windows):
-    """Counts how often it is told how many batches there will be."""
+    """Counts how often it gets the number of batches."""
 
     plans = 0
 

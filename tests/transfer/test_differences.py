@@ -19,7 +19,7 @@ from lmlab.metrics.classification import Accuracy, Matthews
 from lmlab.metrics.statistics import wilson
 from lmlab.pages.headline import format_headline, format_lead
 from lmlab.runs.storage import read_json
-from lmlab.tasks.task import Prediction
+from lmlab.tasks.records import Prediction
 from lmlab.transfer.differences import Difference, choose_pairs, compare_results
 from lmlab.transfer.finetune import finetune
 from lmlab.transfer.folder import Finetuned
@@ -257,7 +257,7 @@ def test_the_headline_says_that_a_baseline_wins(tmp_path: Path) -> None:
 
 
 def test_every_word_about_order_follows_from_a_test(tmp_path: Path) -> None:
-    """B and C differ, A and C do not: nothing is said of A and C that holds of B and C."""
+    """B and C differ, A and C do not: the report says nothing of A and C that holds of B and C."""
     results = [make_result(name, value=value) for name, value in (("a", 0.8), ("b", 0.79), ("c", 0.7))]
     pairs = [("a full", "b full", 0.01, False), ("b full", "c full", 0.09, True), ("a full", "c full", 0.1, False)]
     lead = format_lead(gather_facts(make_study("comparison", results, pairs), tmp_path))

@@ -1,4 +1,4 @@
-"""A fine-tuned run knows with which weights it began, what reading cost, and where it is on its way to be told so."""
+"""A fine-tuned run records the weights that it began with, the cost of reading them, and where it was interrupted."""
 
 from __future__ import annotations
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lmlab.analysis.layer_vectors import check_stateful, read_layers, read_on
-from lmlab.decoding.checks import TooLongError
 from lmlab.layers.layer_mix import Selection, select_layers
-from lmlab.messages import ArgumentError
+from lmlab.messages import ArgumentError, TooLongError
 from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, State, require
 from lmlab.models.model import Model

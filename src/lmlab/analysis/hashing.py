@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lmlab.layers.lsh_attention import hash_vectors, rotations_of
+from lmlab.layers.attention.lsh import hash_vectors, rotations_of
 
 
 def share_buckets(

@@ -25,8 +25,8 @@ from lmlab.models.abilities import LearnsNext, PredictsNext, require
 from lmlab.pages.views import Table
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.joined import JoinedTokenizer, text_totals
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.joined import JoinedTokenizer, text_totals
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 
 class KindScore(NamedTuple):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from lmlab.analysis.attention import Attention
     from lmlab.analysis.attribution import Attribution
     from lmlab.analysis.bias import Bias
-    from lmlab.analysis.cell_search import CellSearch
+    from lmlab.analysis.cells.search import CellSearch
     from lmlab.analysis.errors import Errors
     from lmlab.analysis.minimal_pairs import MinimalPairs
     from lmlab.analysis.neighbours import Neighbours
@@ -99,8 +99,8 @@ class Analyses:
 
         >>> lm.cells(novel, find="quotes").table()
         """
-        from lmlab.analysis.cell_search import search_cells
-        from lmlab.analysis.properties import find_property
+        from lmlab.analysis.cells.properties import find_property
+        from lmlab.analysis.cells.search import search_cells
 
         return search_cells(self, text, find_property(find), name=find, parts=parts, top=top)
 

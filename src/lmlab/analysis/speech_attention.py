@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from lmlab.analysis.view import Viewed, plain
 from lmlab.data.readers.media import Sound
-from lmlab.decoding.transcriber import Transcriber
-from lmlab.decoding.word_timing import Word
+from lmlab.decoding.speech.transcriber import Transcriber
+from lmlab.decoding.speech.word_timing import Word
 from lmlab.messages import ArgumentError
 from lmlab.pages.figures.spectrogram import SoundAttention, TimedWord
 from lmlab.pages.views import Table

@@ -45,8 +45,8 @@ def act(
     success, of held-out scenes and of goals with an unseen combination of colour and shape, with the command and
     without it.
     """
-    from lmlab.analysis.reached_returns import summarise
-    from lmlab.analysis.success_rates import measure_success
+    from lmlab.analysis.policies.reached_returns import summarise
+    from lmlab.analysis.policies.success_rates import measure_success
     from lmlab.cli.console import progress_bar
     from lmlab.cli.inspect.display import check_output, open_run, show
     from lmlab.data.readers.robot_world import NAME as WORLD

@@ -45,8 +45,8 @@ def caption(
     word, darker where attention has less weight.
     """
     from lmlab.cli.console import progress_bar
-    from lmlab.data.readers.picture_files import list_pictures
-    from lmlab.data.readers.pictures import read_picture
+    from lmlab.data.readers.pictures.decoding import read_picture
+    from lmlab.data.readers.pictures.files import list_pictures
     from lmlab.language_model import load
     from lmlab.runs.storage import write_bytes
     from lmlab.training.devices import choose_device

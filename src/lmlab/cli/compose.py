@@ -12,7 +12,7 @@ from lmlab.cli.texts import check_outputs
 
 if TYPE_CHECKING:
     from lmlab.decoding.composer import Composer, Composition
-    from lmlab.tokenizers.notes import Music
+    from lmlab.tokenizers.processors.notes import Music
 
 
 def compose(
@@ -44,7 +44,7 @@ def compose(
     lead from notes to the earlier notes that they attend to most, over all layers and heads.
     """
     from lmlab.cli.console import progress_bar
-    from lmlab.data.readers.midi import import_symusic, write_midi
+    from lmlab.data.readers.music.midi import import_symusic, write_midi
     from lmlab.decoding.sampling import Sampling
     from lmlab.language_model import load
     from lmlab.training.devices import choose_device
@@ -70,8 +70,8 @@ def compose(
 
 def _read_prime(path: Path) -> Music:
     from lmlab.data.readers.files import open_unpacked
-    from lmlab.data.readers.midi import LARGEST
-    from lmlab.data.readers.music import read_piece
+    from lmlab.data.readers.music.files import read_piece
+    from lmlab.data.readers.music.midi import LARGEST
 
     with open_unpacked(path) as file:
         return next(read_piece(file.read(LARGEST + 1), name=str(path))).music

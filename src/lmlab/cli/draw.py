@@ -128,7 +128,7 @@ def _draw_captions(
 
 
 def _read(paths: list[Path]) -> list[Pixels]:
-    from lmlab.data.readers.pictures import read_picture
+    from lmlab.data.readers.pictures.decoding import read_picture
 
     return [read_picture(path) for path in paths]
 

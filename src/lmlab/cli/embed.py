@@ -59,9 +59,9 @@ def embed(
     from lmlab.analysis.embedding import find_pool
     from lmlab.cli.console import progress_bar
     from lmlab.cli.evaluate import can
-    from lmlab.decoding.checks import TooLongError
     from lmlab.language_model import load
     from lmlab.layers.layer_mix import select_layers
+    from lmlab.messages import TooLongError
     from lmlab.training.devices import choose_device
 
     if output is None or output.suffix != ".npy":

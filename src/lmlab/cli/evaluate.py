@@ -131,7 +131,7 @@ def evaluate(
         evaluate_speech(run, data, beams=1 if beams == 5 else beams, output=output, json_=json_, device=device)
         return
     if data is not None and run.is_dir() and can(run, "actions"):
-        from lmlab.analysis.action_errors import measure_actions
+        from lmlab.analysis.policies.action_errors import measure_actions
         from lmlab.cli.console import progress_bar
         from lmlab.cli.inspect.display import check_output, open_run, show
 
@@ -199,7 +199,7 @@ def can(run: Path, ability: str) -> bool:
 def reads_sequences(run: Path) -> bool:
     """Whether a run has learnt music, pixels or episodes as tokens, or several kinds of data."""
     from lmlab.tokenizers.processors import load_processor
-    from lmlab.tokenizers.sequences import SequenceTokenizer
+    from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
     return isinstance(load_processor(run), SequenceTokenizer)
 

@@ -36,7 +36,7 @@ def find(
     """
     from dataclasses import replace
 
-    from lmlab.analysis.picture_search import search
+    from lmlab.analysis.pictures.search import search
     from lmlab.cli.console import progress_bar
     from lmlab.cli.inspect.display import check_output, open_run, show
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 from lmlab.messages import printable
 
 if TYPE_CHECKING:
-    from lmlab.analysis.matching import Matcher, Vectors
-    from lmlab.data.readers.picture_files import PictureRow
+    from lmlab.analysis.pictures.matching import Matcher, Vectors
+    from lmlab.data.readers.pictures.files import PictureRow
 
 
 def evaluate_matches(
     run: Path, data: str, *, columns: str | None, templates: list[str] | None, json_: bool, device: str
 ) -> None:
     """Print recall in both directions on captions, and zero-shot accuracy on classes, whichever the data have."""
-    from lmlab.analysis.matching import PLAIN
+    from lmlab.analysis.pictures.matching import PLAIN
     from lmlab.cli.console import progress_bar
 
     matcher = open_matcher(run, device)
@@ -45,11 +45,11 @@ def evaluate_matches(
 
 def find_test_rows(run: Path, data: str, columns: str | None) -> tuple[Sequence[PictureRow], str | None]:
     """The rows to evaluate on, and their split: of the data that a run learnt from, those that were held out."""
-    from lmlab.analysis.matching import held_out_rows
-    from lmlab.data.corpora.captions import CaptionsConfig
-    from lmlab.data.corpora.images import split_pictures
+    from lmlab.analysis.pictures.matching import held_out_rows
+    from lmlab.data.corpora.pictures.captions import CaptionsConfig
+    from lmlab.data.corpora.pictures.images import split_pictures
     from lmlab.data.readers.labelled.columns import split_columns
-    from lmlab.data.readers.picture_files import PictureFiles, find_pictures
+    from lmlab.data.readers.pictures.files import PictureFiles, find_pictures
     from lmlab.runs.recipe import read_record
 
     named = None if columns is None else split_columns(columns)
@@ -67,7 +67,7 @@ def find_test_rows(run: Path, data: str, columns: str | None) -> tuple[Sequence[
 
 def recalls(matcher: Matcher, rows: Sequence[PictureRow], values: dict[str, Any]) -> dict[str, Any]:
     """Recall@k by name; intervals and chance are added to those of `values`."""
-    from lmlab.analysis.matching import match_captions, score_retrieval
+    from lmlab.analysis.pictures.matching import match_captions, score_retrieval
 
     matching, problems = match_captions(matcher, rows)
     _warn(problems)
@@ -82,7 +82,7 @@ def zero_shot(
     matcher: Matcher, rows: Sequence[PictureRow], templates: Sequence[str], values: dict[str, Any]
 ) -> dict[str, Any]:
     """The accuracy of zero-shot labels beside that of the most frequent class; its interval is added to `values`."""
-    from lmlab.analysis.matching import score_zero_shot, unique_sources
+    from lmlab.analysis.pictures.matching import score_zero_shot, unique_sources
 
     sources, places = unique_sources(rows)
     read = matcher.embed_sources(sources)
@@ -124,7 +124,7 @@ def predict_labels(
     run: Path, paths: list[str], labels: str, templates: list[str] | None, *, top: int, json_: bool, device: str
 ) -> list[str]:
     """A line for each picture: its most probable labels, without training."""
-    from lmlab.analysis.matching import PLAIN, read_rows, unique_sources
+    from lmlab.analysis.pictures.matching import PLAIN, read_rows, unique_sources
     from lmlab.cli.console import progress_bar
 
     if not paths:
@@ -152,11 +152,11 @@ def predict_labels(
 
 def embed_both(run: Path, file: str, *, device: str) -> tuple[list[str], Vectors]:
     """The names and unit vectors of the pictures of a folder, table or zip file, or of the lines of a text."""
-    from lmlab.analysis.matching import read_rows, unique_sources
+    from lmlab.analysis.pictures.matching import read_rows, unique_sources
     from lmlab.cli.console import progress_bar
     from lmlab.cli.texts import read_lines
     from lmlab.data.readers.media import ENDINGS
-    from lmlab.data.readers.picture_files import BUILTIN, TABLES
+    from lmlab.data.readers.pictures.files import BUILTIN, TABLES
 
     matcher = open_matcher(run, device)
     endings = (*ENDINGS["images"], *TABLES, ".zip")

@@ -151,7 +151,7 @@ def read_examples(
 
 def _ask_about(task: Task, paths: list[str], question: str) -> list[Example]:
     """The same question about each picture."""
-    from lmlab.data.readers.picture_files import list_pictures
+    from lmlab.data.readers.pictures.files import list_pictures
 
     if "captions" not in task.reads:
         raise ValueError(f"--question is for runs that answer questions about pictures, and this run does {task.name}")

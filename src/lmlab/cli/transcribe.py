@@ -13,7 +13,7 @@ from lmlab.cli.texts import check_outputs
 from lmlab.messages import printable
 
 if TYPE_CHECKING:
-    from lmlab.decoding.transcriber import Segment, Transcript
+    from lmlab.decoding.speech.transcriber import Segment, Transcript
 
 
 def transcribe(

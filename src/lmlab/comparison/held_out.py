@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 FEWEST_DOCUMENTS = 20
 """With fewer test documents, blocks of lines are what the bootstrap draws."""

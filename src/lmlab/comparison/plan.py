@@ -21,7 +21,7 @@ from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.tokenizers import parse
 from lmlab.tokenizers.inspecting import text_fingerprint
 from lmlab.tokenizers.processors import is_processor, make_processor
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 from lmlab.tokenizers.training import is_path
 from lmlab.training.budget import Budget, parse_budget
 

@@ -188,7 +188,7 @@ def _predicted(objective: Mapping[str, Any]) -> float:
     """The fraction of the tokens that are predicted: all, or those that the objective masks."""
     values = dict(objective)
     config = build(load_objective(values.pop("kind")).Config, values, where="objective")
-    return float(getattr(config, "share", 1.0))
+    return float(getattr(config, "masking_rate", 1.0))
 
 
 def _blocks(model: Model) -> list[int]:

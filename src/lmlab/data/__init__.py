@@ -42,9 +42,15 @@ DATA = {
     "speech": Kind(
         "lmlab.data.corpora.recordings:SpeechConfig", "lmlab.data.corpora.recordings:prepare", keys=("speech",)
     ),
-    "images": Kind("lmlab.data.corpora.images:ImagesConfig", "lmlab.data.corpora.images:prepare", keys=("images",)),
+    "images": Kind(
+        "lmlab.data.corpora.pictures.images:ImagesConfig",
+        "lmlab.data.corpora.pictures.images:prepare",
+        keys=("images",),
+    ),
     "captions": Kind(
-        "lmlab.data.corpora.captions:CaptionsConfig", "lmlab.data.corpora.captions:prepare", keys=("captions",)
+        "lmlab.data.corpora.pictures.captions:CaptionsConfig",
+        "lmlab.data.corpora.pictures.captions:prepare",
+        keys=("captions",),
     ),
     "episodes": Kind(
         "lmlab.data.corpora.episodes:EpisodesConfig", "lmlab.data.corpora.episodes:prepare", keys=("episodes",)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lmlab.tokenizers.episodes import EpisodeProcessor
+from lmlab.tokenizers.processors.episodes import EpisodeProcessor
 
 LONGEST_FILM = 1000
 """Frames of a film, at most."""

@@ -73,6 +73,7 @@ def beam_search(
     no_repeat: int = 0,
     never: Sequence[int] = (),
     rules: Rules | None = None,
+    stop_early: bool = False,
     state: State = None,
     watch: Callable[[Expansion], None] | None = None,
 ) -> list[list[Hypothesis]]:
@@ -81,7 +82,7 @@ def beam_search(
     In each step every beam is continued by every token and the best K candidates stay. One that ends with `boundary`
     leaves the search as a result, and the next best takes its place. A text is done, and leaves the batch, when K
     results are in and no beam can still beat the worst of them; beams that reach the length limit (one for all, or one
-    for each text) are results as they are.
+    for each text) are results as they are. With `stop_early` it is done as soon as K results are in.
 
     No text ends before it has `shortest` tokens (besides the boundary), none has the same `no_repeat` tokens in a row
     twice (0: it may), and none has a token of `never`; what is forbidden has no probability, and the other tokens keep
@@ -100,7 +101,7 @@ def beam_search(
         no_repeat=no_repeat,
         state=state,
     )
-    results = [_Results(beams, limit, length_penalty, penalty) for limit in limits]
+    results = [_Results(beams, limit, length_penalty, penalty, stop_early) for limit in limits]
     reader = Reader(model, batch=size, state=state, steps=max(limits, default=0))
     logits = reader.read(prompt)
     rows = torch.arange(size, device=device)  # [B] the texts that are not done
@@ -218,8 +219,8 @@ def _repeats(texts: Tensor, length: int, vocabulary: int, boundary: int | None) 
 class _Results:
     """The best hypotheses of one text so far, and whether a better one can come."""
 
-    def __init__(self, beams: int, limit: int, alpha: float, kind: Penalty) -> None:
-        self.beams, self.limit, self.alpha, self.kind = beams, limit, alpha, kind
+    def __init__(self, beams: int, limit: int, alpha: float, kind: Penalty, stop_early: bool) -> None:
+        self.beams, self.limit, self.alpha, self.kind, self.stop_early = beams, limit, alpha, kind, stop_early
         self.best: list[Hypothesis] = []
 
     def add(self, text: list[int], total: float, *, finished: bool) -> None:
@@ -232,7 +233,7 @@ class _Results:
 
     def settled(self, top: float, length: int) -> bool:
         """Whether no continuation of a beam can enter: a total only falls, and its penalty is known in advance."""
-        if top == -math.inf:
+        if top == -math.inf or (self.stop_early and len(self.best) == self.beams):
             return True
         lengths = (length + 1, self.limit)
         bound = top / max(length_penalty_of(each, self.alpha, self.kind) for each in lengths)

@@ -18,7 +18,7 @@ from lmlab.models.abilities import Captions
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 Pixels = NDArray[np.uint8]
 

@@ -16,7 +16,7 @@ from lmlab.models.abilities import FollowsCommands
 from lmlab.progress import check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, pad_rows
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 Pixels = NDArray[np.uint8]
 

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from lmlab.decoding.continuation import Report, continue_tokens
+from lmlab.decoding.generate import Report, continue_tokens
 from lmlab.decoding.sampling import Sampling
 from lmlab.layers.watching import watching
 from lmlab.models.abilities import PredictsNext
-from lmlab.tokenizers.notes import Music, MusicTokenizer, Performance
+from lmlab.tokenizers.processors.notes import Music, MusicTokenizer, Performance
 
 ARCS = 40
 """Arcs of attention that a picture shows, at most."""

@@ -8,7 +8,7 @@ It knows no tokenizer. Shapes: B texts at once, T tokens read, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from lmlab.decoding.chain_rule import score_next
+from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.layers.kernels.linear import prepare
 from lmlab.models import name_of
 from lmlab.models.abilities import PredictsNext, State, Steps
@@ -25,6 +26,8 @@ from lmlab.progress import check_cancelled
 MANY = 16
 """Number of steps from which preparing the weights pays off."""
 
+Report = Callable[[int, int], None]
+"""Called with the number of tokens that are generated, and of all."""
 Ended = Literal["", "boundary", "length", "stop"]
 """Why a text ended: not yet, the model ended it, length limit reached, or stopped by the caller."""
 
@@ -187,3 +190,37 @@ def why_ended(token: int, *, left: int, boundary: int | None, stops: Callable[[i
     if stops is not None and stops(token):
         return "stop"
     return "" if left else "length"
+
+
+class Continuation(NamedTuple):
+    """A sequence that is not text (the notes of a piece, the pixels of a picture), continued by a model."""
+
+    ids: tuple[int, ...]  # with those that were given, without boundaries
+    given: int  # the number of tokens that were given
+    ended: bool  # whether the model ended the item
+
+
+def continue_tokens(
+    model: PredictsNext,
+    given: Sequence[int],
+    *,
+    boundary: int,
+    tokens: int,
+    sampling: Sampling,
+    samples: int = 1,
+    report: Report = lambda done, total: None,
+) -> list[Continuation]:
+    """Return `samples` continuations of the tokens after a boundary, each by at most `tokens` tokens.
+
+    Each has its own random numbers, so the first is the same for any number of samples.
+    """
+    row = torch.tensor([[boundary, *given]], device=model.device)
+    found, ended = [list(given) for _ in range(samples)], [False] * samples
+    steps = generate(model, row, tokens=tokens, pick=Sampler(sampling), samples=samples, boundary=boundary)
+    for done, step in enumerate(steps, start=1):
+        for each in step:
+            ended[each.row] = each.token == boundary
+            if not ended[each.row]:
+                found[each.row].append(each.token)
+        report(done, tokens)
+    return [Continuation(tuple(ids), len(given), end) for ids, end in zip(found, ended, strict=True)]

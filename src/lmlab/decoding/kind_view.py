@@ -13,7 +13,7 @@ from lmlab.models.abilities import LearnsNext, State
 
 
 class KindView(nn.Module):
-    """A model over a joined vocabulary (tokenizers/joined.py), seen in the ids of one kind (`PredictsNext`).
+    """A model over a joined vocabulary (tokenizers/processors/joined.py), seen in the ids of one kind (`PredictsNext`).
 
     What is generated has tokens of this kind only. Scores are those of the whole vocabulary: probability that the model
     gives to other kinds counts against it.

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmlab.decoding.continuation import Report, continue_tokens
+from lmlab.decoding.generate import Report, continue_tokens
 from lmlab.decoding.sampling import Sampling
 from lmlab.models.abilities import PredictsNext
-from lmlab.tokenizers.captioned_pixels import CaptionedPixels
-from lmlab.tokenizers.pictures import Pixels as PixelArray
-from lmlab.tokenizers.pixels import Pixels
+from lmlab.tokenizers.processors.captioned_pixels import CaptionedPixels
+from lmlab.tokenizers.processors.pictures import Pixels as PixelArray
+from lmlab.tokenizers.processors.pixels import Pixels
 
 LONGEST_CAPTION = 64
 """Tokens of a caption that a model writes, at most."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lmlab.decoding.generate import MANY, Reader
 from lmlab.models.abilities import PredictsNext
-from lmlab.tokenizers.steps import EpisodeTokens
+from lmlab.tokenizers.processors.steps import EpisodeTokens
 
 
 class TokenPolicy:

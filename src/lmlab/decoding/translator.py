@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from lmlab.decoding.beam_search import Expansion, Hypothesis, Penalty, beam_search
-from lmlab.decoding.checks import TooLongError
 from lmlab.decoding.search_tree import Recorder, SearchTree
+from lmlab.messages import TooLongError
 from lmlab.models.abilities import WritesTarget
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer

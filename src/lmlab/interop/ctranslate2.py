@@ -25,7 +25,7 @@ from lmlab.runs.model_files import check_fit, expected_tensors, write_config
 from lmlab.runs.storage import DamagedError, read_json, write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.files import read_engine
-from lmlab.tokenizers.sounds import SoundProcessor
+from lmlab.tokenizers.processors.sounds import SoundProcessor
 from lmlab.tokenizers.speech_tokens import ENGLISH_VOCABULARY, speech_frame
 
 MODEL = "model.bin"

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
-from lmlab.layers.attention import SelfAttention
+from lmlab.layers.attention.multi_head import SelfAttention
 from lmlab.layers.cache import KeyValueCache, Slot
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear

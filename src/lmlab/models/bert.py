@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
-from lmlab.layers.attention import BidirectionalAttention
+from lmlab.layers.attention.multi_head import BidirectionalAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from pydantic import Field, field_validator, model_validator
 from torch import Tensor, nn
 
-from lmlab.layers.attention import FULL, BidirectionalAttention, head_width
+from lmlab.layers.attention.multi_head import FULL, BidirectionalAttention, head_width
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import quick_gelu
 from lmlab.layers.kernels.linear import Linear
@@ -101,7 +101,7 @@ class Stack(NamedTuple):
     epsilon: float
 
     def flops(self, length: int) -> float:
-        """FLOPs of a row of this length, one vector of which is used: the last block computes keys and values alone.
+        """FLOPs of a row of this length if one of its vectors is used: the last block computes keys and values alone.
 
         At that place the rest of the last block is computed: 10 of its 12 · width² weights, and one row of attention.
         """

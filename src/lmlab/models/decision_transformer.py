@@ -23,7 +23,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.attention import MultiHeadAttention
+from lmlab.layers.attention.multi_head import MultiHeadAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, cast
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
-from lmlab.layers.attention import head_width
+from lmlab.layers.attention.multi_head import head_width
 from lmlab.layers.kernels.linear import Linear
 from lmlab.models.abilities import FillsMasks, State
 from lmlab.models.albert import FactorisedConfig, FactorisedEncoder

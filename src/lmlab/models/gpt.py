@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.attention import MultiHeadAttention
+from lmlab.layers.attention.multi_head import MultiHeadAttention
 from lmlab.layers.cache import KeyValueCache, Slot
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, ValidationInfo
 from torch import Tensor, nn
 
-from lmlab.layers.attention import GroupedAttention, check_groups
+from lmlab.layers.attention.multi_head import GroupedAttention, check_groups
 from lmlab.layers.cache import Slot
 from lmlab.layers.feedforward import GatedFeedForward
 from lmlab.layers.positions import Rotary, check_pairs

@@ -18,10 +18,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmlab.layers.attention.relative import SkewedAttention
 from lmlab.layers.cache import Slot
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.relative_attention import SkewedAttention
 from lmlab.layers.softmax import Softmax
 from lmlab.models.gpt import GPT, DecoderConfig, initialise
 from lmlab.models.model import ModelConfig

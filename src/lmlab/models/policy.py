@@ -22,7 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.attention import Encoded
+from lmlab.layers.attention.multi_head import Encoded
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_tokens
 from lmlab.layers.watching import record_layer

@@ -19,12 +19,8 @@ import torch.nn.functional as F
 from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
 
-from lmlab.layers.attention import head_width
-from lmlab.layers.cache import KeyValueCache, Slot
-from lmlab.layers.dropout import Dropout
-from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.local_attention import LocalAttention
-from lmlab.layers.lsh_attention import (
+from lmlab.layers.attention.local import LocalAttention
+from lmlab.layers.attention.lsh import (
     BucketSlot,
     ChunkedLSHAttention,
     Hashes,
@@ -33,6 +29,10 @@ from lmlab.layers.lsh_attention import (
     fresh_rotations,
     rotations_of,
 )
+from lmlab.layers.attention.multi_head import head_width
+from lmlab.layers.cache import KeyValueCache, Slot
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.padding import choose
 from lmlab.layers.positions import AxialPositions, LearnedPositions, check_window, choose_shape
 from lmlab.layers.reversible import in_pieces, run_reversible

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from lmlab.config import Config
-from lmlab.layers.attention import head_width
+from lmlab.layers.attention.multi_head import head_width
 
 MOST_LAYERS = 10_000
 """More layers are a mistake, or a file that is meant to exhaust the memory."""
@@ -17,7 +17,11 @@ MOST_LAYERS = 10_000
 class ModelConfig(Config):
     """Settings that every model has; some are known only from the data."""
 
-    RENAMED: ClassVar[Mapping[str, str]] = {"restart": "reset_probability", "waves": "position_order"}
+    RENAMED: ClassVar[Mapping[str, str]] = {
+        "restart": "reset_probability",
+        "waves": "position_order",
+        "place": "state_position",
+    }
     """Old names of settings in the config.json of earlier runs, with those of today."""
     UNREAD: ClassVar[Mapping[str, Any]] = {}
     """Settings that only the data know, with values that will do to describe a model before these are read."""

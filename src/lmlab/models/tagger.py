@@ -46,7 +46,7 @@ class TaggerConfig(TokenModelConfig):
     state_layers: int = Field(
         default=1, ge=1, description="number of layers of these states, which the tagger mixes; set by lmlab"
     )
-    place: Literal["between", "bottom", "both"] = Field(
+    state_position: Literal["between", "bottom", "both"] = Field(
         default="between",
         description="where these states enter: after the first layer, at the bottom, or bottom and top",
     )
@@ -54,8 +54,8 @@ class TaggerConfig(TokenModelConfig):
 
     @model_validator(mode="after")
     def _there_is_a_between(self) -> TaggerConfig:
-        if self.states and self.place == "between" and self.layers < 2:
-            raise ValueError("states between two layers need two: set model.layers=2, or model.place=bottom")
+        if self.states and self.state_position == "between" and self.layers < 2:
+            raise ValueError("states between two layers need two: set model.layers=2, or model.state_position=bottom")
         return self
 
 
@@ -76,8 +76,8 @@ class Tagger(EncoderModel):
         self.characters = make_characters(config)
         width = config.width + (0 if self.characters is None else self.characters.width)
         self.mix = Mix(config.state_layers) if config.state_layers > 1 else None
-        bottom = config.states if config.place in ("bottom", "both") else 0
-        between = config.states if config.place == "between" else 0
+        bottom = config.states if config.state_position in ("bottom", "both") else 0
+        between = config.states if config.state_position == "between" else 0
 
         def encoder(below: int, layers: int) -> RecurrentEncoder:
             return RecurrentEncoder(
@@ -108,7 +108,7 @@ class Tagger(EncoderModel):
 
         What is missing of the last two counts as zero.
         """
-        where = self.config.place
+        where = self.config.state_position
         found = self._states(states, tokens)
         x = [self.embedding(tokens)]
         if self.characters is not None:

@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.attention import BidirectionalAttention, CrossAttention, Encoded
-from lmlab.layers.beams import BeamAttention, BeamCache, Slots
+from lmlab.layers.attention.beams import BeamAttention, BeamCache, Slots
+from lmlab.layers.attention.multi_head import BidirectionalAttention, CrossAttention, Encoded
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.packing import pack_tokens

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmlab.layers.attention.relative import Distances, RelativeAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.relative_attention import Distances, RelativeAttention
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State

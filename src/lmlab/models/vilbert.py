@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmlab.layers.attention import head_width
-from lmlab.layers.co_attention import CoAttention
+from lmlab.layers.attention.co_attention import CoAttention
+from lmlab.layers.attention.multi_head import head_width
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear
@@ -59,8 +59,8 @@ class VilbertConfig(RegionModelConfig, EncoderConfig):
         head_width(self.joint_width, self.joint_heads)
         if self.connections > self.layers:
             raise ValueError(
-                f"connections = {self.connections} is more than the {self.layers} layers of the words, each "
-                "of which has one before it at most; lower it"
+                f"connections = {self.connections} is more than the {self.layers} layers of the words: "
+                "each layer has at most one connection before it; lower it"
             )
         return self
 
@@ -174,7 +174,7 @@ class Vilbert(Encoder):
     def _run_streams(
         self, x: Tensor, padding: Padding, regions: Tensor, boxes: Tensor | None, region_lengths: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The vectors of words [B, T, D], and of regions [B, 1 + R, E], of which the first is that of [IMG]."""
+        """The vectors of words [B, T, D], and of regions [B, 1 + R, E]; the first of these is that of [IMG]."""
         y, other = self._enter_regions(regions, boxes, region_lengths)
         alone = self.config.layers - self.config.connections
         for block in self.blocks[:alone]:

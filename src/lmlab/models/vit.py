@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmlab.layers.attention import BidirectionalAttention
+from lmlab.layers.attention.multi_head import BidirectionalAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmlab.layers.attention import Encoded
-from lmlab.layers.beams import Slots
+from lmlab.layers.attention.beams import Slots
+from lmlab.layers.attention.multi_head import Encoded
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.kernels.linear import Linear, linear
 from lmlab.layers.kernels.packing import pack_tokens

@@ -10,7 +10,7 @@ itself; yet tokens later in the order must attend to it. Hence two streams with 
     g_i⁽⁰⁾ = w           g_i⁽ᵐ⁾ = Attention(Q = g_i⁽ᵐ⁻¹⁾, KV = h⁽ᵐ⁻¹⁾ of the tokens before i in z)     query stream
     P(x_i | the tokens before i in z) = softmax(E g_i + c)_{x_i}
 
-Positions enter only as distances, inside attention (layers/two_stream_attention.py): the score of query i and key j is
+Positions enter only as distances, inside attention (layers/attention/two_stream.py): the score of query i and key j is
 (q_i + u)·k_j + (q_i + v)·W_R R_{i−j} + (q_i + s)·e_ij, with R the sinusoids of a distance and e a vector for "same
 segment" or "other segment". The order is expressed by masks: nothing is permuted. g is computed only at the positions
 that are predicted. Keys and values include the memory of Transformer-XL (section 2.4). Tasks use the content stream, in
@@ -28,12 +28,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.attention import causal_mask
-from lmlab.layers.dropout import Dropout
-from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.padding import choose, token_mask
-from lmlab.layers.softmax import Softmax
-from lmlab.layers.two_stream_attention import (
+from lmlab.layers.attention.multi_head import causal_mask
+from lmlab.layers.attention.two_stream import (
     AttentionContext,
     SignedDistances,
     TwoStreamAttention,
@@ -41,6 +37,10 @@ from lmlab.layers.two_stream_attention import (
     other_segments,
     permutation_masks,
 )
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.feedforward import FeedForward
+from lmlab.layers.padding import choose, token_mask
+from lmlab.layers.softmax import Softmax
 from lmlab.layers.watching import is_watched, layers_watched, record_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.bert import GELU
@@ -361,11 +361,10 @@ class OrderedFiller(Filler):
     def read_in_order(self, *, order: Tensor, at: Tensor, state: State = None, **inputs: Any) -> Output:
         """Vectors [B, K, D] that predict the tokens at the positions `at` [B, K], and the new memory.
 
-        The memory contains the padding of padded rows: do not pass it on then.
-
         `order` [B, T] is 0 for tokens that are given, and n for the n-th token that is predicted: it attends to the
         given tokens and to those before it in the order. Given tokens attend to all given tokens; predicted
-        tokens with the same number do not attend to each other.
+        tokens with the same number do not attend to each other. If there is padding, no memory is returned, because it
+        would contain the padding.
         """
         shape = inputs["tokens"].shape
         on_cpu = order.device.type == "cpu" and not torch.compiler.is_compiling()  # elsewhere the check would wait
@@ -380,7 +379,8 @@ class OrderedFiller(Filler):
         if real is not None:
             content_mask, query_mask = content_mask & real[:, None], query_mask & real[:, None]
         text = Text(tokens, inputs.get("segments"), inputs.get("backwards"), memory=state)
-        return Output(*self.encoder.read_streams(text, QueryStream(at, content_mask, query_mask)))
+        hidden, memory = self.encoder.read_streams(text, QueryStream(at, content_mask, query_mask))
+        return Output(hidden, memory if real is None else None)
 
 
 class LeftToRight(NextTokenModel):

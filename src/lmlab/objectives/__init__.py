@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lmlab.objectives.objective import Objective
     from lmlab.tokenizers import Tokenizer
     from lmlab.tokenizers.frames import Frame
-    from lmlab.tokenizers.sequences import SequenceTokenizer
+    from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 OBJECTIVES: dict[str, str] = {
     "causal": "lmlab.objectives.causal:Causal",

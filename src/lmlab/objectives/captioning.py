@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.images import PictureSplit, TokenRows
+from lmlab.data.corpora.pictures.split import PictureSplit, TokenRows
 from lmlab.data.loaders.pictures import PictureLoader, PictureRows
 from lmlab.models.abilities import Captions, LearnsTarget, State, require
 from lmlab.models.model import Model
 from lmlab.objectives.objective import IGNORE, Batch, Loss
-from lmlab.objectives.seq2seq import TargetLoss, evaluate_targets
+from lmlab.objectives.seq2seq import TargetLoss, evaluate_targets, target_batch
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, pad_rows
 
@@ -30,30 +30,20 @@ class CaptioningConfig(Config):
     )
 
 
-class Captioning(TargetLoss):
-    """−log P(y | picture) + λ Σ_i (1 − Σ_t α_ti)², divided by the number of tokens (Xu et al. 2015, equation 14).
+class PictureTargets(TargetLoss):
+    """What objectives share that predict a text from a picture: the loader, the pixels, and the rows of the frame."""
 
-    The second term is reported as `coverage_loss`. Padding of a caption is in neither of them. With more regions than
-    words it is smallest where attention is spread evenly, so λ is 0 unless it is asked for.
-    """
-
-    Config: ClassVar[type[Config]] = CaptioningConfig
     reads: ClassVar[tuple[str, ...]] = ("captions",)
-    default_for: ClassVar[tuple[str, ...]] = ("captions",)
     specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
+    fields: ClassVar[tuple[str, ...]]
+    """The texts of a row that it reads, by the names of their columns."""
+    terms: ClassVar[tuple[str, ...]] = ()
+    """Terms of the loss besides that of the target."""
 
-    def __init__(
-        self, config: CaptioningConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None
-    ) -> None:
+    def __init__(self, frame: Frame | None) -> None:
         super().__init__(0.0)
-        self.config, self.frame = config or CaptioningConfig(), frame
-        if self.config.coverage:
-            self.loss_weights = {"target": 1.0, "coverage": self.config.coverage}
-
-    @classmethod
-    def needs(cls, config: object) -> tuple[type, ...]:
-        return (LearnsTarget, Captions)
+        self.frame = frame
 
     def process_by(self, processor: Any) -> None:
         """Make inputs of pictures by this processor from now on."""
@@ -61,30 +51,55 @@ class Captioning(TargetLoss):
 
     def loader(self, data: PictureSplit, *, batch: int, window: int, seed: int, streams: bool) -> PictureLoader:
         if self.frame is None:
-            raise ValueError("captions need the frame of their model; give Captioning frame_of(model, tokenizer)")
+            texts, name = f"{self.fields[-1]}s", type(self).__name__
+            raise ValueError(f"{texts} need the frame of their model; give {name} frame_of(model, tokenizer)")
         self.frame = replace(self.frame, window=window + 1)  # the last token is predicted, and not read
-        captions_of(data)
+        tokens_of(data, self.fields)
         return PictureLoader(data, batch=batch, seed=seed)
 
+    def parts(self, tokens: Mapping[str, TokenRows], row: int) -> dict[str, NDArray[np.uint32]]:
+        """The texts of a row, by the letters of the frame: `b` is the target."""
+        raise NotImplementedError
+
     def batch(self, raw: PictureRows, generator: np.random.Generator | None = None) -> Batch:
-        """Pictures, and target rows b y1 .. ym, to be followed by y1 .. ym b."""
-        assert self.frame is not None, "captions are text"
-        captions = captions_of(raw.split)
-        rows = self.frame.rows([{"b": captions.row(row)} for row in raw.rows.tolist()])
+        """Pictures, sources x1 .. xn b if there are any, and target rows b y1 .. ym, to be followed by y1 .. ym b."""
+        assert self.frame is not None, "the target is text"
+        tokens = tokens_of(raw.split, self.fields)
+        rows = self.frame.rows([self.parts(tokens, row) for row in raw.rows.tolist()])
         target, lengths = pad_rows([row.inputs["tokens"].pieces for row in rows])
-        lengths = lengths - 1
-        predicted = torch.arange(target.shape[1] - 1) < lengths[:, None]
-        count = int(predicted.sum())
-        return Batch(
-            {
-                "tokens": target[:, :-1].contiguous(),
-                "pixels": self.processor.normalise(raw.pixels),
-                "target_lengths": lengths,
-            },
-            {"targets": target[:, 1:].masked_fill(~predicted, IGNORE)},
-            {"target": count, "coverage": count, "nats": count},
-            {"images": len(rows)},
-        )
+        sources = {"pixels": self.processor.normalise(raw.pixels)}
+        if "source" in rows[0].inputs:
+            sources["source"], sources["lengths"] = pad_rows([row.inputs["source"].pieces for row in rows])
+        made = target_batch(target, lengths - 1, sources=sources, terms=self.terms)
+        return made._replace(units={"images": len(rows)})
+
+
+class Captioning(PictureTargets):
+    """−log P(y | picture) + λ Σ_i (1 − Σ_t α_ti)², divided by the number of tokens (Xu et al. 2015, equation 14).
+
+    The second term is reported as `coverage_loss`. Padding of a caption is in neither of them. With more regions than
+    words it is smallest where attention is spread evenly, so λ is 0 unless it is asked for.
+    """
+
+    Config: ClassVar[type[Config]] = CaptioningConfig
+    default_for: ClassVar[tuple[str, ...]] = ("captions",)
+    fields: ClassVar[tuple[str, ...]] = ("caption",)
+    terms: ClassVar[tuple[str, ...]] = ("coverage",)
+
+    def __init__(
+        self, config: CaptioningConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None
+    ) -> None:
+        super().__init__(frame)
+        self.config = config or CaptioningConfig()
+        if self.config.coverage:
+            self.loss_weights = {"target": 1.0, "coverage": self.config.coverage}
+
+    @classmethod
+    def needs(cls, config: object) -> tuple[type, ...]:
+        return (LearnsTarget, Captions)
+
+    def parts(self, tokens: Mapping[str, TokenRows], row: int) -> dict[str, NDArray[np.uint32]]:
+        return {"b": tokens["caption"].row(row)}
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         writer, targets = require(model, LearnsTarget), batch.labels["targets"]
@@ -103,11 +118,14 @@ def coverage_of(weights: Tensor, predicted: Tensor) -> Tensor:
     return (1 - (weights * predicted[..., None]).sum(1)).square().sum()
 
 
-def captions_of(split: PictureSplit) -> TokenRows:
-    """The tokens of a split's captions; a ValueError where its texts are something else."""
-    if split.tokens is None or "caption" not in split.tokens:
+def tokens_of(split: PictureSplit, fields: Sequence[str]) -> Mapping[str, TokenRows]:
+    """The tokens of a split's texts; a ValueError where one of these fields is missing."""
+    found = split.tokens or {}
+    if missing := [field for field in fields if field not in found]:
         there = ", ".join(split.fields) or "no texts"
         raise ValueError(
-            f"these pictures have no captions ({there} were found): name their column, --columns caption=NAME"
+            f"these pictures have no {' and no '.join(f'{field}s' for field in missing)} ({there} were found): name "
+            f"{'the columns' if len(missing) > 1 else 'the column'}, --columns "
+            f"{','.join(f'{field}=NAME' for field in missing)}"
         )
-    return split.tokens["caption"]
+    return found

@@ -22,8 +22,8 @@ from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
-from lmlab.tokenizers.joined import JoinedTokenizer
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.joined import JoinedTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 
 class CausalConfig(Config):

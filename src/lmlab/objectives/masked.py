@@ -43,7 +43,7 @@ LONGEST_SPAN = 10
 class MaskedRowsConfig(Config):
     """How rows are made, and which of their tokens are chosen."""
 
-    share: float = Field(0.15, gt=0, lt=1, description="masking rate: fraction of the tokens of a row to predict")
+    masking_rate: float = Field(0.15, gt=0, lt=1, description="fraction of the tokens of a row to predict")
     unit: Unit = Field("token", description="what is masked: single tokens, whole words, or spans of words")
     dynamic: bool = Field(
         True, description="dynamic masking: new masks each time a text is read; false: static masking"
@@ -51,14 +51,14 @@ class MaskedRowsConfig(Config):
     short: int | None = Field(
         None, ge=5, description="sequence length in the first part of the run, shorter than train.window"
     )
-    short_share: float = Field(0.9, gt=0, lt=1, description="fraction of the run with the short sequence length")
+    short_fraction: float = Field(0.9, gt=0, lt=1, description="fraction of the run with the short sequence length")
 
 
 class MaskedConfig(MaskedRowsConfig):
     """What is hidden, and what else is asked."""
 
-    mask_share: float = Field(0.8, ge=0, le=1, description="fraction of the chosen tokens replaced by [MASK]")
-    random_share: float = Field(
+    mask_fraction: float = Field(0.8, ge=0, le=1, description="fraction of the chosen tokens replaced by [MASK]")
+    random_fraction: float = Field(
         0.1, ge=0, le=1, description="fraction replaced by a random token; the rest are unchanged"
     )
     pairs: Literal["none", "next-sentence", "sentence-order"] = Field(
@@ -66,17 +66,19 @@ class MaskedConfig(MaskedRowsConfig):
         description="auxiliary objective on pairs of segments: next-sentence prediction (NSP) or sentence order (SOP)",
     )
 
-    @field_validator("random_share")
+    @field_validator("random_fraction")
     @classmethod
-    def _shares_fit(cls, random_share: float, info: ValidationInfo) -> float:
-        mask_share = info.data.get("mask_share", 0.0)
-        if mask_share + random_share > 1 + 1e-9:
-            raise ValueError(f"mask_share = {mask_share:g} and random_share = {random_share:g} sum to more than 1")
-        return random_share
+    def _fractions_fit(cls, random_fraction: float, info: ValidationInfo) -> float:
+        mask_fraction = info.data.get("mask_fraction", 0.0)
+        if mask_fraction + random_fraction > 1 + 1e-9:
+            raise ValueError(
+                f"mask_fraction = {mask_fraction:g} and random_fraction = {random_fraction:g} sum to more than 1"
+            )
+        return random_fraction
 
 
 class MaskedRows(PreTraining):
-    """What objectives over rows with blanks have in common: the rows, and which of their tokens are chosen."""
+    """What objectives over rows with masks have in common: the rows, and which of their tokens are chosen."""
 
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
     specials: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
@@ -104,17 +106,23 @@ class MaskedRows(PreTraining):
             )
         more = max(1, batch * window // short)
         return LengthSchedule(
-            self._rows(data, batch=more, window=short, seed=seed), rows, fraction=self.config.short_share
+            self._rows(data, batch=more, window=short, seed=seed), rows, fraction=self.config.short_fraction
         )
 
     def _rows(self, data: TextSplit, *, batch: int, window: int, seed: int) -> RowLoader:
         fixed = not self.config.dynamic
         return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=fixed)
 
-    def _corrupt(self, raw: Rows, generator: np.random.Generator, **shares: float) -> tuple[Corrupted, Draws]:
+    def _corrupt(self, raw: Rows, generator: np.random.Generator, **fractions: float) -> tuple[Corrupted, Draws]:
         draws = draw_numbers(raw, generator, dynamic=self.config.dynamic)
         corrupted = corrupt(
-            raw, draws, pieces=self.pieces, mask=self.mask, unit=self.config.unit, share=self.config.share, **shares
+            raw,
+            draws,
+            pieces=self.pieces,
+            mask=self.mask,
+            unit=self.config.unit,
+            masking_rate=self.config.masking_rate,
+            **fractions,
         )
         return corrupted, draws
 
@@ -174,8 +182,8 @@ class Masked(MaskedRows):
         )
 
     def batch(self, raw: Rows, generator: np.random.Generator) -> Batch:
-        shares = {"mask_share": self.config.mask_share, "random_share": self.config.random_share}
-        corrupted, _ = self._corrupt(raw, generator, **shares)
+        fractions = {"mask_fraction": self.config.mask_fraction, "random_fraction": self.config.random_fraction}
+        corrupted, _ = self._corrupt(raw, generator, **fractions)
         return make_batch(raw, corrupted)
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
@@ -257,9 +265,9 @@ def draw_numbers(rows: Rows, generator: np.random.Generator, *, dynamic: bool) -
     return Draws(*np.stack(each, axis=1))
 
 
-def count_chosen(share: float, length: int) -> int:
+def count_chosen(masking_rate: float, length: int) -> int:
     """The number of chosen tokens in a row of this length, at least 1."""
-    return max(1, round(share * length))
+    return max(1, round(masking_rate * length))
 
 
 def corrupt(
@@ -269,11 +277,11 @@ def corrupt(
     pieces: Pieces,
     mask: int,
     unit: Unit = "token",
-    share: float = 0.15,
-    mask_share: float = 0.8,
-    random_share: float = 0.1,
+    masking_rate: float = 0.15,
+    mask_fraction: float = 0.8,
+    random_fraction: float = 0.1,
 ) -> Corrupted:
-    """Choose round(share · T) tokens of each row; put [MASK], a random token, or the same in their place.
+    """Choose round(masking_rate · T) tokens of each row; put [MASK], a random token, or the same in their place.
 
     Devlin et al. 2019, appendix A.1. Special tokens and padding are never chosen. Units (tokens, words, or spans of
     words) are chosen in random order until the number is reached, so that the last of them may be cut. The three fates
@@ -284,11 +292,11 @@ def corrupt(
     numbers = number_units(tokens, draws.length, pieces, unit)
     allowed = ~pieces.special[tokens]
     key = np.where(allowed, np.take_along_axis(draws.order, numbers, axis=1), np.inf)
-    most = count_chosen(share, window)
+    most = count_chosen(masking_rate, window)
     ranked = np.argsort(key, axis=1, kind="stable")[:, :most]
     wanted = np.full(len(tokens), most)
     if rows.lengths is not None:
-        wanted = np.maximum(1, np.round(share * rows.lengths).astype(np.int64))
+        wanted = np.maximum(1, np.round(masking_rate * rows.lengths).astype(np.int64))
     wanted = np.minimum(wanted, allowed.sum(axis=1))
 
     positions = np.sort(np.where(np.arange(most) < wanted[:, None], ranked, window), axis=1)
@@ -300,7 +308,7 @@ def corrupt(
     fate = np.take_along_axis(fate, positions, axis=1)
     ordinary = np.flatnonzero(~pieces.special)
     drawn = ordinary[(np.take_along_axis(draws.token, positions, axis=1) * len(ordinary)).astype(np.int64)]
-    put = np.where(fate < mask_share, mask, np.where(fate < mask_share + random_share, drawn, targets))
+    put = np.where(fate < mask_fraction, mask, np.where(fate < mask_fraction + random_fraction, drawn, targets))
     corrupted = tokens.copy()
     row = np.broadcast_to(np.arange(len(tokens))[:, None], positions.shape)
     corrupted[row[is_masked], positions[is_masked]] = put[is_masked]

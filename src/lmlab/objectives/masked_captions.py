@@ -22,7 +22,7 @@ from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.regions import DescribedBatch, DescribedLoader, DescribedPictures
 from lmlab.data.loaders.rows import Rows
 from lmlab.data.readers.media import Picture
-from lmlab.data.readers.regions import make_vectors
+from lmlab.data.readers.pictures.regions import make_vectors
 from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsMasks, PredictsRegions, ReadsRegions, State, require
 from lmlab.models.flops import PASSES
@@ -31,8 +31,8 @@ from lmlab.objectives.masked import Unit, at_masks, corrupt, draw_numbers, is_ri
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, collate, pad_rows
-from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.tokenizers.pieces import describe_pieces
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 HIDDEN = 0.9
 """Fraction of the masked regions whose vector becomes zero; the others keep theirs (Lu et al. 2019, section 3.2)."""
@@ -41,10 +41,10 @@ HIDDEN = 0.9
 class MaskedCaptionsConfig(Config):
     """What is masked, and what else is asked."""
 
-    share: float = Field(0.15, gt=0, lt=1, description="masking rate: fraction of the tokens of a text to predict")
+    masking_rate: float = Field(0.15, gt=0, lt=1, description="fraction of the tokens of a text to predict")
     unit: Unit = Field("token", description="what is masked: single tokens, whole words, or spans of words")
     matching: bool = Field(True, description="picture–sentence matching: half of the texts are another picture's")
-    region_share: float = Field(
+    region_masking_rate: float = Field(
         0.0, ge=0, lt=1, description="fraction of the regions to predict (ViLBERT: 0.15); 0: none"
     )
 
@@ -69,12 +69,12 @@ class MaskedCaptions(PreTraining):
         self.config, self.frame = config, frame
         self.pieces = describe_pieces(tokenizer)
         self.pad, self.mask = tokenizer.special("pad"), tokenizer.special("mask")
-        asked = {"masked": True, "match": config.matching, "regions": config.region_share > 0}
+        asked = {"masked": True, "match": config.matching, "regions": config.region_masking_rate > 0}
         self.loss_weights: Mapping[str, float] = {name: 1.0 for name, used in asked.items() if used}
 
     @classmethod
     def needs(cls, config: MaskedCaptionsConfig) -> tuple[type, ...]:
-        return (FillsMasks, PredictsRegions if config.region_share else ReadsRegions)
+        return (FillsMasks, PredictsRegions if config.region_masking_rate else ReadsRegions)
 
     def process_by(self, processor: PictureProcessor) -> None:
         """Read the regions of pictures by this processor from now on."""
@@ -91,7 +91,12 @@ class MaskedCaptions(PreTraining):
         plain = Rows(plain_tokens, np.zeros((len(rows), 2), np.int64), lengths=lengths)
         draws = draw_numbers(plain, generator, dynamic=True)
         corrupted = corrupt(
-            plain, draws, pieces=self.pieces, mask=self.mask, unit=self.config.unit, share=self.config.share
+            plain,
+            draws,
+            pieces=self.pieces,
+            mask=self.mask,
+            unit=self.config.unit,
+            masking_rate=self.config.masking_rate,
         )
         targets = np.where(raw.matches[:, None], corrupted.targets, IGNORE)
         labels = {"targets": targets, "positions": corrupted.positions, "kept": np.flatnonzero(targets != IGNORE)}
@@ -104,7 +109,7 @@ class MaskedCaptions(PreTraining):
             **collate_regions(raw.pictures, self.processor),
         }
         found = {name: torch.from_numpy(value) for name, value in labels.items()}
-        if self.config.region_share:
+        if self.config.region_masking_rate:
             found |= self._mask_regions(inputs, raw.matches, generator)
             counts["regions"] = len(found["region_positions"])
         return Batch(inputs, found, counts, {"pairs": len(rows)})
@@ -115,7 +120,7 @@ class MaskedCaptions(PreTraining):
         """Mask regions in the inputs; return the positions [M] of those to predict, and their vectors."""
         regions, lengths = inputs["regions"], inputs["region_lengths"].numpy()
         rank = np.where(np.arange(regions.shape[1]) < lengths[:, None], generator.random(regions.shape[:2]), np.inf)
-        wanted = np.maximum(1, np.round(self.config.region_share * lengths))[:, None]
+        wanted = np.maximum(1, np.round(self.config.region_masking_rate * lengths))[:, None]
         chosen = rank.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable") < wanted
         hidden = chosen & (generator.random(chosen.shape) < HIDDEN)
         positions = torch.from_numpy(np.flatnonzero(chosen & matches[:, None]))

@@ -44,36 +44,36 @@ def permute_sentences(rows: Ragged, begins: NDArray[np.bool_], generator: np.ran
     return rows._replace(tokens=rows.tokens[order])
 
 
-def rotate(rows: Ragged, share: float, generator: np.random.Generator) -> Ragged:
-    """A share of the rows is rotated to begin at a token that is chosen at random."""
-    chosen = generator.random(len(rows.lengths)) < share
+def rotate(rows: Ragged, fraction: float, generator: np.random.Generator) -> Ragged:
+    """A fraction of the rows is rotated to begin at a token that is chosen at random."""
+    chosen = generator.random(len(rows.lengths)) < fraction
     offset = chosen * (generator.random(len(rows.lengths)) * rows.lengths).astype(np.int64)
     length, row = rows.lengths, rows.row
     return rows._replace(tokens=rows.tokens[rows.starts[row] + (rows.position + offset[row]) % length[row]])
 
 
-def delete(rows: Ragged, share: float, generator: np.random.Generator) -> Ragged:
+def delete(rows: Ragged, fraction: float, generator: np.random.Generator) -> Ragged:
     """Delete a fraction of the tokens; the model must find their positions."""
-    kept = generator.random(len(rows.tokens)) >= share
+    kept = generator.random(len(rows.tokens)) >= fraction
     lengths = np.bincount(rows.row[kept], minlength=len(rows.lengths))
     return Ragged(rows.tokens[kept], lengths)
 
 
-def mask(rows: Ragged, share: float, generator: np.random.Generator, *, token: int) -> Ragged:
-    """With the mask `token` in place of a share of the tokens, as in BERT."""
-    hidden = generator.random(len(rows.tokens)) < share
+def mask(rows: Ragged, fraction: float, generator: np.random.Generator, *, token: int) -> Ragged:
+    """With the mask `token` in place of a fraction of the tokens, as in BERT."""
+    hidden = generator.random(len(rows.tokens)) < fraction
     return rows._replace(tokens=np.where(hidden, token, rows.tokens))
 
 
-def infill(rows: Ragged, share: float, generator: np.random.Generator, *, token: int) -> Ragged:
-    """With one mask `token` in place of each of some spans, which hold a share of the tokens together.
+def infill(rows: Ragged, fraction: float, generator: np.random.Generator, *, token: int) -> Ragged:
+    """With one mask `token` in place of each of some spans, which hold a fraction of the tokens together.
 
-    The lengths of the spans come from Poisson(3), the last one cut so that the share is met (rounded up or down by
+    The lengths of the spans come from Poisson(3), the last one cut so that the fraction is met (rounded up or down by
     chance). A span of no tokens inserts a mask. How many tokens are missing must be found out. All ways to lay the
     spans of a row, without overlap, are equally likely: a row of n tokens with k spans of m tokens is a sequence of
     n − m + k slots, and k of these are chosen.
     """
-    hidden = np.floor(rows.lengths * share + generator.random(len(rows.lengths))).astype(np.int64)
+    hidden = np.floor(rows.lengths * fraction + generator.random(len(rows.lengths))).astype(np.int64)
     spans = _draw_spans(hidden, generator)
     number = (spans >= 0).sum(1)
     slots = Ragged(np.zeros(0, np.int64), rows.lengths - hidden + number)

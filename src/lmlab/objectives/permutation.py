@@ -55,8 +55,8 @@ class PermutationConfig(Config):
     )
 
     @property
-    def share(self) -> float:
-        """The share of the tokens that are predicted."""
+    def masking_rate(self) -> float:
+        """The fraction of the tokens that are predicted, as in masked objectives."""
         return 1 / self.predicted
 
 
@@ -143,7 +143,7 @@ def choose(
 
     Special tokens are always given. Where a row has too few others, it has fewer targets.
     """
-    most, window = count_chosen(config.share, tokens.shape[1]), tokens.shape[1]
+    most, window = count_chosen(config.masking_rate, tokens.shape[1]), tokens.shape[1]
     key = generator.random(tokens.shape)
     allowed = ~pieces.special[tokens]
     if config.unit == "span":

@@ -31,7 +31,7 @@ class ReplacedConfig(MaskedRowsConfig):
     """Settings of the masks, and the weight of the discriminator's loss."""
 
     weight: float = Field(50.0, ge=0, description="weight of the discriminator's loss relative to the generator's")
-    mask_share: float = Field(
+    mask_fraction: float = Field(
         0.85, ge=0, le=1, description="fraction of the chosen tokens replaced by [MASK]; the rest are unchanged"
     )
 
@@ -63,7 +63,7 @@ class Replaced(MaskedRows):
         return (FillsMasks, Detects)
 
     def batch(self, raw: Rows, generator: np.random.Generator) -> Batch:
-        corrupted, draws = self._corrupt(raw, generator, mask_share=self.config.mask_share, random_share=0.0)
+        corrupted, draws = self._corrupt(raw, generator, mask_fraction=self.config.mask_fraction, random_fraction=0.0)
         sample = np.take_along_axis(draws.sample, corrupted.positions, axis=1)
         batch = make_batch(raw, corrupted, sample=sample.astype(np.float32))
         return batch._replace(counts={**batch.counts, "detection": batch.units["tokens"]})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -109,18 +109,31 @@ def pair_batch(
     source: np.ndarray, lengths: np.ndarray, target: np.ndarray, target_lengths: np.ndarray, *, tokens: int
 ) -> Batch:
     """A batch of padded sources [B, S] and of padded targets [B, T + 1]; all tokens but the first are predicted."""
-    predicted = np.arange(target.shape[1] - 1) < target_lengths[:, None]
-    count = int(np.count_nonzero(predicted))
+    sources = {"source": torch.from_numpy(source), "lengths": torch.from_numpy(lengths)}
+    made = target_batch(torch.from_numpy(target), torch.from_numpy(target_lengths), sources=sources)
+    return made._replace(units={"tokens": tokens})
+
+
+def target_batch(
+    target: Tensor,
+    lengths: Tensor,
+    *,
+    sources: Mapping[str, Tensor],
+    given: int = 1,
+    terms: Sequence[str] = (),
+) -> Batch:
+    """A batch of padded targets [B, T + 1]: their tokens after the first `given` are predicted from those before them.
+
+    The decoder reads `lengths` [B] tokens of each target, all but its last. The loss of `target`, and that of the
+    further `terms`, is divided by the number of predicted tokens.
+    """
+    positions = torch.arange(target.shape[1] - 1)
+    predicted = (positions < lengths[:, None]) & (positions >= given - 1)
+    count = int(predicted.sum())
     return Batch(
-        {
-            "tokens": torch.from_numpy(target[:, :-1].copy()),
-            "source": torch.from_numpy(source),
-            "lengths": torch.from_numpy(lengths),
-            "target_lengths": torch.from_numpy(target_lengths),
-        },
-        {"targets": torch.from_numpy(np.where(predicted, target[:, 1:], IGNORE))},
-        {"target": count, "nats": count},
-        {"tokens": tokens},
+        {"tokens": target[:, :-1].contiguous(), **sources, "target_lengths": lengths},
+        {"targets": target[:, 1:].masked_fill(~predicted, IGNORE)},
+        dict.fromkeys(("target", "nats", *terms), count),
     )
 
 

@@ -19,7 +19,7 @@ from lmlab.models.abilities import LearnsTarget, State, Transcribes, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
 from lmlab.objectives.objective import IGNORE, Batch, Loss
-from lmlab.objectives.seq2seq import TargetLoss
+from lmlab.objectives.seq2seq import TargetLoss, target_batch
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 
@@ -77,20 +77,14 @@ class Transcription(TargetLoss):
     def batch(self, raw: SpeechRows, generator: np.random.Generator | None = None) -> Batch:
         """Spectrograms, and target rows b y1 .. ym, to be followed by y1 .. ym b."""
         sound = np.zeros_like(raw.sound) if self.config.silent else raw.sound
-        positions = np.arange(raw.target.shape[1] - 1)
-        predicted = (positions < raw.target_lengths[:, None]) & (positions >= raw.prompt - 1)
-        count = int(np.count_nonzero(predicted))
-        return Batch(
-            {
-                "tokens": torch.from_numpy(raw.target[:, :-1].copy()),
-                "sound": torch.from_numpy(sound),
-                "lengths": torch.from_numpy(raw.lengths),
-                "target_lengths": torch.from_numpy(raw.target_lengths),
-            },
-            {"targets": torch.from_numpy(np.where(predicted, raw.target[:, 1:], IGNORE))},
-            {"target": count, "nats": count, "ctc": count},
-            {"tokens": count, "frames": int(raw.lengths.sum())},
+        made = target_batch(
+            torch.from_numpy(raw.target),
+            torch.from_numpy(raw.target_lengths),
+            sources={"sound": torch.from_numpy(sound), "lengths": torch.from_numpy(raw.lengths)},
+            given=raw.prompt,
+            terms=("ctc",),
         )
+        return made._replace(units={"tokens": made.counts["target"], "frames": int(raw.lengths.sum())})
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         if model.training and self.config.masks and not self.config.silent:

@@ -11,8 +11,8 @@ from lmlab.costs.parameters import Parameters
 from lmlab.models import find
 from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.objectives import TASKS
-from lmlab.tokenizers.joined import JoinedTokenizer
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.joined import JoinedTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import TrainConfig

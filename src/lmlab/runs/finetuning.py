@@ -20,7 +20,8 @@ from lmlab.runs.storage import MODEL, read_folder, read_json, read_tensors
 from lmlab.tasks.frozen_vectors import hash_weights, vectors_flops, with_vectors
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.predicting import TaskValidator
-from lmlab.tasks.task import Item, Task
+from lmlab.tasks.records import Item
+from lmlab.tasks.task import Task
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.word_vectors import read_word_vectors
 from lmlab.training.devices import own_randomness

@@ -10,7 +10,7 @@ from lmlab.data.corpora.corpus import Corpus
 from lmlab.models import find
 from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.objectives import TASKS, load_objective
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 WORDS = 4
 LONGEST = 32

@@ -22,7 +22,7 @@ from lmlab.runs.recipe import Record, read_record
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.files import without_last
 from lmlab.tokenizers.processors import load_processor
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 from lmlab.tokenizers.training import is_path
 
 

@@ -27,7 +27,7 @@ from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import read_json
 from lmlab.tasks.predicting import as_dict
 from lmlab.tokenizers.inspecting import TokenizedText, loses_text
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 from lmlab.transfer.evaluation import find_held_out_pictures
 from lmlab.units import read_speed, training_seconds
 

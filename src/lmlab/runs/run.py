@@ -38,12 +38,10 @@ from lmlab.runs.storage import (
 )
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate
-from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
-from lmlab.tokenizers.pictures import PictureProcessor
 from lmlab.tokenizers.processors import FILE as PROCESSOR
 from lmlab.tokenizers.processors import load_processor
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 from lmlab.training.devices import choose_device
 from lmlab.training.distributed import ALONE, World
 from lmlab.training.energy_meter import Cost, codecarbon
@@ -347,10 +345,8 @@ def _run(
 
 def _name_validation(corpus: Corpus) -> str:
     """What a run is validated on, in words."""
-    processor = corpus.processor
-    if isinstance(processor, (SequenceTokenizer, EpisodeProcessor)):
-        return f"validation {processor.item}s"
-    return "validation pictures" if isinstance(corpus.media, PictureProcessor) else "validation text"
+    item = getattr(corpus.media or corpus.processor, "item", None)  # a tokenizer of text has none
+    return "validation text" if item is None else f"validation {item}s"
 
 
 def _what_is_left(path: Path) -> str:

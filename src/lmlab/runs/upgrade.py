@@ -18,6 +18,14 @@ RENAMED = {"stairs_epochs": "step_decay_epochs", "stairs_factor": "step_decay_fa
 """Settings of training by their names before version 0.6."""
 RENAMED_VALUES = {"schedule": {"stairs": "step_decay"}}
 """Values of settings of training before version 0.6."""
+RENAMED_IN_OBJECTIVES = {
+    "share": "masking_rate",
+    "mask_share": "mask_fraction",
+    "random_share": "random_fraction",
+    "short_share": "short_fraction",
+    "region_share": "region_masking_rate",
+}
+"""Settings of objectives that mask tokens or regions by their names before version 0.6."""
 
 
 def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,6 +35,10 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
     own kind are kept.
     """
     result = _upgrade_data(values)
+    if isinstance(values.get("objective"), Mapping):
+        for name in values["objective"].keys() & RENAMED_IN_OBJECTIVES.keys():
+            new = RENAMED_IN_OBJECTIVES[name]
+            warnings.warn(f"objective.{name} is now objective.{new}", FutureWarning, stacklevel=3)
     if isinstance(result.get("train"), Mapping):
         result["train"] = upgrade_train(result["train"])
     if isinstance(result.get("model"), Mapping):
@@ -91,7 +103,8 @@ def _upgrade_data(values: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(objective, Mapping) and objective.get("kind") == "neighbours":
         result["objective"] = {**objective, "kind": "negative_sampling"}  # as it was called until version 0.5
     elif isinstance(objective, Mapping):
-        result["objective"] = upgrade_task(objective)
+        named = upgrade_task(objective)
+        result["objective"] = {RENAMED_IN_OBJECTIVES.get(name, name): value for name, value in named.items()}
     data = result.get("data")
     if isinstance(data, Mapping) and "examples" in data:
         result["data"] = {EXAMPLE_NAMES.get(name, name): value for name, value in data.items()}

@@ -17,7 +17,8 @@ from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence
 from lmlab.tasks.classification import PooledTask
-from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording, order_metrics
+from lmlab.tasks.records import Item, Prediction, TaskConfig, Wording
+from lmlab.tasks.task import order_metrics
 
 
 class Choice(PooledTask):

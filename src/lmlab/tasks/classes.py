@@ -19,7 +19,8 @@ from lmlab.metrics.metric import Metric
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.pages.evidence import Evidence, Mistake
 from lmlab.tasks import evidence
-from lmlab.tasks.task import Item, Prediction, Task, TaskConfig
+from lmlab.tasks.records import Item, Prediction, TaskConfig
+from lmlab.tasks.task import Task
 
 
 class ClassTask(Task):

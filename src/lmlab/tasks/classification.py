@@ -17,7 +17,7 @@ from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.tasks import evidence
 from lmlab.tasks.classes import ClassTask
 from lmlab.tasks.heads import Classifier
-from lmlab.tasks.task import Item, TaskConfig, Wording
+from lmlab.tasks.records import Item, TaskConfig, Wording
 from lmlab.tasks.text_task import TextTask, TextTaskConfig
 
 PARAPHRASES = ("GLUE: MRPC", "GLUE: QQP")

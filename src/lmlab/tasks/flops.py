@@ -18,7 +18,8 @@ from lmlab.objectives.objective import Batch, mean_flops
 from lmlab.tasks.long_texts import LEARNT
 
 if TYPE_CHECKING:
-    from lmlab.tasks.task import Item, Task
+    from lmlab.tasks.records import Item
+    from lmlab.tasks.task import Task
 
 
 def step_flops(task: Task, model: Model, heads: Mapping[str, nn.Module], loader: Any) -> float:

@@ -25,7 +25,8 @@ from lmlab.progress import ReportProgress
 from lmlab.runs.model_files import model_tensors
 from lmlab.runs.storage import write_folder, write_json
 from lmlab.tasks.flops import frozen_flops
-from lmlab.tasks.task import Item, Task
+from lmlab.tasks.records import Item
+from lmlab.tasks.task import Task
 
 BATCH_TOKENS = 4096
 LIMIT = 8 * 2**30

@@ -31,7 +31,7 @@ from lmlab.progress import ReportProgress
 from lmlab.runs.model_files import load_frame, load_model
 from lmlab.runs.storage import MODEL, digest_weights, write_folder, write_json
 from lmlab.tasks.frozen_vectors import make_room
-from lmlab.tasks.task import Item
+from lmlab.tasks.records import Item
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Row, collate
 from lmlab.tokenizers.words import Text, read_words

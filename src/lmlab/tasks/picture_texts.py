@@ -16,12 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.data.corpora.images import PictureSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.data.readers.media import Picture
-from lmlab.data.readers.regions import make_vectors
+from lmlab.data.readers.pictures.regions import make_vectors
 from lmlab.models.abilities import ReadsRegions, require
 from lmlab.models.defaults import TaskDefaults
 from lmlab.models.flops import PASSES
@@ -29,7 +29,7 @@ from lmlab.models.model import Model
 from lmlab.objectives.masked_captions import collate_regions
 from lmlab.objectives.objective import Batch
 from lmlab.tasks.classification import Classification, PooledConfig
-from lmlab.tasks.task import Item, TaskConfig, Wording
+from lmlab.tasks.records import Item, TaskConfig, Wording
 from lmlab.tasks.visual_questions import VisualQuestions
 
 

@@ -13,14 +13,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.data.corpora.images import ImagesConfig, PictureSplit, open_pictures
+from lmlab.data.corpora.pictures.images import ImagesConfig, open_pictures
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.splitting import NAMES as SPLITS
 from lmlab.data.loaders.augmentation import Augmentation, augment
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.data.readers.media import Picture
-from lmlab.data.readers.picture_files import list_pictures, read_named
-from lmlab.data.readers.pictures import read_picture
+from lmlab.data.readers.pictures.decoding import read_picture
+from lmlab.data.readers.pictures.files import list_pictures, read_named
 from lmlab.models.defaults import TaskDefaults
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch
@@ -28,8 +29,8 @@ from lmlab.pages.evidence import Mistake
 from lmlab.pages.figures.pictures import data_uri
 from lmlab.tasks.classes import ClassTask
 from lmlab.tasks.heads import Classifier
-from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording
-from lmlab.tokenizers.pictures import PictureProcessor, make_thumbnail
+from lmlab.tasks.records import Item, Prediction, TaskConfig, Wording
+from lmlab.tokenizers.processors.pictures import PictureProcessor, make_thumbnail
 
 THUMBNAIL = 96
 """Pixels of the longer side of a picture in a report, at most."""

@@ -21,7 +21,8 @@ from lmlab.layers.layer_mix import Mix
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.progress import ReportProgress
-from lmlab.tasks.task import Item, Prediction, Task
+from lmlab.tasks.records import Item, Prediction
+from lmlab.tasks.task import Task
 from lmlab.tasks.text_task import TextTask
 from lmlab.training.evaluation import Evaluation, evaluating
 from lmlab.training.learner import Learner

@@ -21,7 +21,8 @@ from lmlab.objectives.objective import Batch
 from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence
 from lmlab.tasks.classification import Classification, PooledConfig, PooledTask
-from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording, order_metrics
+from lmlab.tasks.records import Item, Prediction, TaskConfig, Wording
+from lmlab.tasks.task import order_metrics
 
 MOST_POINTS = 2000
 """Points of the chart of predicted against true numbers."""

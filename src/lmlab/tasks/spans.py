@@ -21,7 +21,8 @@ from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence
 from lmlab.tasks.heads import Classifier
-from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording, order_metrics
+from lmlab.tasks.records import Item, Prediction, TaskConfig, Wording
+from lmlab.tasks.task import order_metrics
 from lmlab.tasks.text_task import TextTask, TextTaskConfig
 from lmlab.tokenizers.frames import Row, pad_rows
 from lmlab.tokenizers.words import Text, read_text

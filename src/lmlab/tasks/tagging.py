@@ -33,7 +33,8 @@ from lmlab.progress import ReportProgress
 from lmlab.tasks import evidence
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.lm_embeddings import STATES, LanguageStates, with_states
-from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording, order_metrics
+from lmlab.tasks.records import Item, Prediction, TaskConfig, Wording
+from lmlab.tasks.task import order_metrics
 from lmlab.tasks.text_task import TextTask, TextTaskConfig
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Row, pad_rows

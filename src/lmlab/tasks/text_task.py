@@ -22,7 +22,8 @@ from lmlab.objectives.objective import Batch
 from lmlab.tasks.flops import segmented_flops
 from lmlab.tasks.heads import pool
 from lmlab.tasks.long_texts import read_in_segments
-from lmlab.tasks.task import Item, Task, TaskConfig
+from lmlab.tasks.records import Item, TaskConfig
+from lmlab.tasks.task import Task
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Framed, Row, collate, make_frame, pad_rows
 

@@ -18,27 +18,28 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
-from lmlab.data.corpora.captions import CaptionsConfig
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.data.corpora.images import PictureSplit, open_pictures
+from lmlab.data.corpora.pictures.captions import CaptionsConfig
+from lmlab.data.corpora.pictures.images import open_pictures
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.splitting import NAMES as SPLITS
 from lmlab.data.loaders.examples import ExampleLoader, GroupedLoader
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.data.readers.media import Picture
-from lmlab.data.readers.picture_files import BUILTIN, TABLES
-from lmlab.data.readers.pictures import read_picture
+from lmlab.data.readers.pictures.decoding import read_picture
+from lmlab.data.readers.pictures.files import BUILTIN, TABLES
 from lmlab.models.abilities import MatchesPictures, ability
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch
 from lmlab.tasks.classification import Classification, PooledConfig
 from lmlab.tasks.pictures import stack_pixels
-from lmlab.tasks.task import Item, TaskConfig, Wording
+from lmlab.tasks.records import Item, TaskConfig, Wording
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import FILE as FRAME
 from lmlab.tokenizers.frames import Frame, Row
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 USAGE = 'lmlab predict RUN PICTURE --question "what colour is the circle?"'
 

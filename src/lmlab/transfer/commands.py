@@ -11,7 +11,7 @@ from typing import Any
 from lmlab.config import apply_settings
 from lmlab.data.corpora.example_splits import SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig
-from lmlab.data.corpora.images import ImagesConfig
+from lmlab.data.corpora.pictures.images import ImagesConfig
 from lmlab.tasks import load_task
 from lmlab.transfer.study_settings import GROUPS
 from lmlab.transfer.task_data import TaskData

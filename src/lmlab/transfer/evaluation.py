@@ -6,22 +6,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lmlab.data.corpora.captions import CaptionsConfig
 from lmlab.data.corpora.examples import ExamplesConfig, parts_of, read, texts_of
-from lmlab.data.corpora.images import PicturesConfig, PictureSplit, open_pictures
+from lmlab.data.corpora.pictures.captions import CaptionsConfig
+from lmlab.data.corpora.pictures.images import PicturesConfig, open_pictures
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.readers.examples import Example, Labelled, task_name
 from lmlab.data.readers.labelled import read_examples
 from lmlab.data.readers.labelled.columns import Columns
 from lmlab.data.readers.labelled.folders import find_parts, find_split
 from lmlab.data.readers.labelled.labels import find_labels
-from lmlab.data.readers.picture_files import BUILTIN
+from lmlab.data.readers.pictures.files import BUILTIN
 from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import read_record
 from lmlab.tasks.evidence import shorten_names
 from lmlab.tasks.predicting import Predicts
-from lmlab.tasks.task import Prediction, Task
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tasks.records import Prediction
+from lmlab.tasks.task import Task
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 from lmlab.transfer.results import Interval, score_predictions
 
 

@@ -23,6 +23,7 @@ from lmlab.data.readers.files import cache_folder
 from lmlab.models import ARCHITECTURES, find
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.runs.storage import read_json
+from lmlab.runs.upgrade import upgrade
 from lmlab.tasks.lm_embeddings import LanguageStates
 from lmlab.tasks.tagging import Tagging
 from lmlab.tokenizers import Tokenizer
@@ -83,7 +84,8 @@ def plan_from_scratch(
         raise ValueError(f"--how {method}: all of {kind} is learnt from the examples; leave it out")
     check_epochs(epochs)
     given = {"crf": True, **(task or {})}
-    _check_states(given, model or {})
+    model = upgrade({"model": model or {}})["model"]
+    _check_states(given, model)
     if given.get("states"):
         given["states"] = [str(Path(each).expanduser().resolve()) for each in given["states"]]
     vectors = None
@@ -112,7 +114,7 @@ def plan_from_scratch(
     values = {
         "data": data.model_dump(exclude_none=True, exclude={"given"}),
         "tokenizer": {"spec": str(vocabulary.path)},
-        "model": {"kind": kind, **_model(objective, vectors, model or {})},
+        "model": {"kind": kind, **_model(objective, vectors, model)},
         "objective": objective,
         "train": settings,
     }
@@ -129,7 +131,7 @@ def _model(objective: Mapping[str, Any], vectors: WordVectors | None, given: Map
     if objective.get("states"):
         layers = objective.get("state_layers", "last")
         found["state_layers"], found["states"] = LanguageStates(objective["states"], layers=layers).shape
-        if given.get("place", "between") == "between":
+        if given.get("state_position", "between") == "between":
             found["layers"] = 2
     return {**found, **given}
 
@@ -137,7 +139,10 @@ def _model(objective: Mapping[str, Any], vectors: WordVectors | None, given: Map
 def _check_states(given: Mapping[str, Any], model: Mapping[str, Any]) -> None:
     """A ValueError where settings of states are given without --states, or a run in --states has no language model."""
     if not given.get("states"):
-        settings = {"objective.state_layers": "state_layers" in given, "model.place": "place" in model}
+        settings = {
+            "objective.state_layers": "state_layers" in given,
+            "model.state_position": "state_position" in model,
+        }
         if wrong := [name for name, given_here in settings.items() if given_here]:
             raise ValueError(f"{wrong[0]} is for states of a language model: give --states RUN, too")
         return

@@ -17,7 +17,7 @@ from lmlab.runs.model_files import load_tokenizer
 from lmlab.runs.recipe import Recipe, make_recipe, read_record
 from lmlab.runs.storage import TASK, read_json
 from lmlab.tasks import load_task
-from lmlab.tasks.task import METHODS as TASK_METHODS
+from lmlab.tasks.records import METHODS as TASK_METHODS
 from lmlab.tokenizers.frames import FILE, NO_BOUNDARY, Frame
 from lmlab.training.budget import check_epochs
 
@@ -193,7 +193,7 @@ def _gradual(description: Mapping[str, Any], method: str, steps: float) -> dict[
     return {"layer_decay": decay, "unfreeze": max(1, round(UNFROZEN_AFTER * steps / layers))}
 
 
-def find_changes(path: Path, recipe: Recipe, *, fingerprint: str | None = None) -> list[str]:
+def find_trial_changes(path: Path, recipe: Recipe, *, fingerprint: str | None = None) -> list[str]:
     """In what a run that was started differs from a recipe: settings by name, `examples`, or `RUN`, its origin.
 
     Examples are compared by their `fingerprint`; texts, without one, by their paths.

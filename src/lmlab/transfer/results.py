@@ -16,7 +16,7 @@ from lmlab.metrics.statistics import Estimate, estimate, mean_interval
 from lmlab.runs.storage import read_json
 from lmlab.runs.upgrade import upgrade_result
 from lmlab.tasks.predicting import answers
-from lmlab.tasks.task import Prediction
+from lmlab.tasks.records import Prediction
 
 
 class Interval(Config):

@@ -18,7 +18,7 @@ from lmlab.runs.jobs import Reporter
 from lmlab.runs.run_files import BASELINES, TRIALS
 from lmlab.runs.storage import read_json, write_json
 from lmlab.runs.upgrade import upgrade_result
-from lmlab.tasks.task import Prediction
+from lmlab.tasks.records import Prediction
 from lmlab.transfer.commands import format_command
 from lmlab.transfer.differences import Difference, compare_results
 from lmlab.transfer.recipe import metrics_of

@@ -14,7 +14,7 @@ from pydantic import Field
 from lmlab.config import Config, build
 from lmlab.data import make_config
 from lmlab.data.corpora.examples import ExamplesConfig, read
-from lmlab.data.corpora.images import ImagesConfig
+from lmlab.data.corpora.pictures.images import ImagesConfig
 from lmlab.runs.jobs import Plan, Reporter
 from lmlab.runs.run_files import STUDY, TRIALS, OtherSettingsError, is_study, is_trial, remove
 from lmlab.runs.storage import digest_weights, read_json, write_json

@@ -15,9 +15,9 @@ from lmlab.data.corpora.checking import Check, check
 from lmlab.data.corpora.corpus import Corpus, Processor
 from lmlab.data.corpora.example_splits import FEWEST_TO_SELECT, SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig, fingerprint, make_corpus, parts_of, read, sample_examples
-from lmlab.data.corpora.images import ImagesConfig, Pictures, open_pictures
-from lmlab.data.corpora.images import make_corpus as make_picture_corpus
-from lmlab.data.corpora.picture_checking import PictureCheck
+from lmlab.data.corpora.pictures.checking import PictureCheck
+from lmlab.data.corpora.pictures.images import ImagesConfig, Pictures, open_pictures
+from lmlab.data.corpora.pictures.images import make_corpus as make_picture_corpus
 from lmlab.data.corpora.preparing import ReportProgress
 from lmlab.data.corpora.splitting import NAMES
 from lmlab.data.readers.examples import Example, Labelled

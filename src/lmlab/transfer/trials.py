@@ -19,13 +19,13 @@ from lmlab.runs.recipe import Recipe, read_record
 from lmlab.runs.run_files import OtherSettingsError, clear, is_run, remove
 from lmlab.runs.storage import read_json, write_bytes, write_json
 from lmlab.tasks.predicting import to_json_with_truth
-from lmlab.tasks.task import Prediction
+from lmlab.tasks.records import Prediction
 from lmlab.training.devices import choose_device
 from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import TrainConfig
 from lmlab.transfer.from_scratch import CacheFile, is_architecture, plan_from_scratch
-from lmlab.transfer.recipe import find_changes, plan_finetuning, read_origin
+from lmlab.transfer.recipe import find_trial_changes, plan_finetuning, read_origin
 from lmlab.transfer.results import Result, read_result, score_predictions
 from lmlab.transfer.task_data import TaskData
 from lmlab.transfer.ulmfit import ENDING, language_model_folder, plan_tuning, tune
@@ -90,7 +90,7 @@ class PlannedTrial:
 
     def find_changes(self, path: Path) -> list[str]:
         """In what a run that was started differs from this trial."""
-        return find_changes(path, self.recipe, fingerprint=self.data.fingerprint)
+        return find_trial_changes(path, self.recipe, fingerprint=self.data.fingerprint)
 
     def is_done(self, path: Path) -> bool:
         """Whether a file holds the result of this trial."""
@@ -258,7 +258,7 @@ def run_trials(
         anew = is_run(path) and (result_path.is_file() or bool(planned.find_changes(path)))
         result_path.unlink(missing_ok=True)
         tuned = folder / f"{trial.origin.name}-seed-{trial.seed}{ENDING}"
-        if planned.language is not None and is_run(tuned) and find_changes(tuned, planned.language):
+        if planned.language is not None and is_run(tuned) and find_trial_changes(tuned, planned.language):
             clear(tuned)
         result = run_trial(planned, path, reporter=reporter, interrupted=interrupted, overwrite=anew, tuned=tuned)
         if result is None:

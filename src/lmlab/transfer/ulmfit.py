@@ -21,7 +21,7 @@ from lmlab.runs.recipe import Recipe, make_recipe, read_record
 from lmlab.runs.run_files import check_not_read, is_fresh, is_run
 from lmlab.runs.storage import read_json, write_bytes
 from lmlab.transfer.from_scratch import CacheFile
-from lmlab.transfer.recipe import find_changes
+from lmlab.transfer.recipe import find_trial_changes
 
 SPLIT = [0.9, 0.1, 0.0]
 EPOCHS = 5
@@ -72,7 +72,7 @@ def tune(
     Nothing is replaced there but, with `overwrite`, the language model that was tuned for the run `owner`.
     """
     check_tuned(path, recipe, overwrite=overwrite, owner=owner)
-    if is_run(path) and not find_changes(path, recipe):
+    if is_run(path) and not find_trial_changes(path, recipe):
         outcome = runs.resume(path, reporter=reporter, interrupted=interrupted)
     else:
         outcome = runs.start(recipe, path, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
@@ -87,7 +87,7 @@ def language_model_folder(run: Path) -> Path:
 def check_tuned(path: Path, recipe: Recipe, *, overwrite: bool, owner: Path | None) -> None:
     """A ValueError where no language model can be tuned in the folder `path`: it is read, or holds a run of its own."""
     check_not_read(path, recipe.inputs(), option="the folder of the tuned language model,")
-    if not path.exists() or is_fresh(path) or (is_run(path) and not find_changes(path, recipe)):
+    if not path.exists() or is_fresh(path) or (is_run(path) and not find_trial_changes(path, recipe)):
         return
     if not is_run(path):
         raise ValueError(f"{path}, where the language model would be tuned, is not a run: choose another -o")

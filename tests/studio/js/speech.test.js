@@ -5,7 +5,7 @@ import "./browser.js";
 
 const { soundColour, wordAt } = await import("../../../src/lmlab/studio/static/views/speech.js");
 
-test("the word at a time is the one that is said then", () => {
+test("the word at a time is the one that is spoken then", () => {
   const words = [
     { text: "And", begin: 0.2, end: 0.5 },
     { text: "so", begin: 0.5, end: 0.8 },

@@ -54,12 +54,12 @@ def attention(
     pictures it shows the picture with the weight of each patch, by layer and head, and the rollout through all layers.
     """
     from lmlab.analysis.attention import Links, Rollout, read_attention
-    from lmlab.analysis.picture_attention import look, parse_patch, reads_pictures
+    from lmlab.analysis.pictures.attention import look, parse_patch, reads_pictures
     from lmlab.analysis.speech_attention import listen
     from lmlab.analysis.view import Viewed
     from lmlab.cli.inspect.display import check_output, open_run, show
     from lmlab.config import suggest
-    from lmlab.data.readers.pictures import read_picture
+    from lmlab.data.readers.pictures.decoding import read_picture
     from lmlab.data.readers.sounds import read_sound
     from lmlab.models.abilities import Transcribes, ability
 

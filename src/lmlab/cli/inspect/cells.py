@@ -49,9 +49,9 @@ def cells(
     under the ROC curve (AUC): 0.5 is chance, 1 is perfect. The order is that of the first half. Use a text that the run
     was not trained on. `line` means late in the line.
     """
-    from lmlab.analysis.cell_search import search_cells
-    from lmlab.analysis.cells import CellText, choose_parts, read_cells
-    from lmlab.analysis.properties import find_property, matches
+    from lmlab.analysis.cells.activations import CellText, choose_parts, read_cells
+    from lmlab.analysis.cells.properties import find_property, matches
+    from lmlab.analysis.cells.search import search_cells
     from lmlab.analysis.view import Viewed
     from lmlab.cli.inspect.display import check_output, open_run, show
     from lmlab.cli.texts import read_documents

@@ -36,8 +36,8 @@ def neighbours(
     zip file of pictures: these are ranked by the cosine of their vectors.
     """
     from lmlab.analysis.neighbours import find_neighbours
-    from lmlab.analysis.picture_attention import reads_pictures
-    from lmlab.analysis.picture_neighbours import find_near_pictures
+    from lmlab.analysis.pictures.attention import reads_pictures
+    from lmlab.analysis.pictures.neighbours import find_near_pictures
     from lmlab.cli.console import progress_bar
     from lmlab.cli.inspect.display import check_output, open_run, show
 

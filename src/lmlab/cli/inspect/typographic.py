@@ -33,10 +33,10 @@ def typographic(
     with the word on it. Without --labels these are the classes of the data, and without --word each picture gets a
     wrong one of them. Data with a test part are read there.
     """
-    from lmlab.analysis.matching import PLAIN, held_out_rows
-    from lmlab.analysis.typographic import attack
+    from lmlab.analysis.pictures.matching import PLAIN, held_out_rows
+    from lmlab.analysis.pictures.typographic import attack
     from lmlab.cli.inspect.display import check_output, open_run, show
-    from lmlab.data.readers.picture_files import find_pictures
+    from lmlab.data.readers.pictures.files import find_pictures
 
     check_output(output, inputs=[run, data], overwrite=overwrite)
     names = [] if labels is None else [label.strip() for label in labels.split(",") if label.strip()]

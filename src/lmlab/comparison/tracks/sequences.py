@@ -19,7 +19,7 @@ from lmlab.comparison.held_out import Tests
 from lmlab.comparison.records import Record
 from lmlab.comparison.tracks.track import Captions, Column, Curve, Score, Track, Units, Words
 from lmlab.decoding.chain_rule import score_tokens
-from lmlab.decoding.continuation import continue_tokens
+from lmlab.decoding.generate import continue_tokens
 from lmlab.decoding.sampling import Sampling
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.statistics import RatioOfSums
@@ -29,9 +29,9 @@ from lmlab.pages.figures.piano_roll import PianoRoll, RollNote
 from lmlab.pages.figures.picture_grid import join_grid
 from lmlab.pages.figures.pictures import data_uri
 from lmlab.progress import ReportProgress
-from lmlab.tokenizers.notes import MusicTokenizer
-from lmlab.tokenizers.pixels import Pixels
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.notes import MusicTokenizer
+from lmlab.tokenizers.processors.pixels import Pixels
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 SAMPLED = 256
 """Tokens of a sample of music."""

@@ -15,7 +15,7 @@ from lmlab.data.corpora.shards import Shard
 from lmlab.data.loaders.loader import Loader
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.inspecting import loses_text
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 

@@ -15,14 +15,14 @@ from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
 from lmlab.data.corpora.preparing import ReportProgress, digest
 from lmlab.data.corpora.sequences import EncodedItem, Recipe, open_sequences
-from lmlab.data.corpora.splitting import NAMES, deal, deal_few, main_shares
+from lmlab.data.corpora.splitting import NAMES, deal_items, main_shares
 from lmlab.data.corpora.store import open_home
 from lmlab.data.readers.episodes import NamedEpisode, find_episodes, read_episodes
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.media import Episode, digest_media
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.episodes import LEAST_STD, EpisodeProcessor
-from lmlab.tokenizers.steps import EpisodeTokens
+from lmlab.tokenizers.processors.episodes import LEAST_STD, EpisodeProcessor
+from lmlab.tokenizers.processors.steps import EpisodeTokens
 
 REPORT_EVERY = 100
 
@@ -161,17 +161,12 @@ def split_episodes(named: dict[str, list[NamedEpisode]], shares: dict[str, float
     """Return the episodes of each split; equal episodes stay together, and too few of them are all for training."""
     main = [each.episode for each in named["train"]]
     hashes = np.array([int(digest_media(each)[:16], 16) for each in main], np.uint64)
-    part = None
-    if len(shares) > 1 and len(set(hashes.tolist())) > len(shares):
-        part = deal(np.array([len(each.rewards) for each in main]), hashes, list(shares.values()))
-        part = deal_few(hashes, list(shares.values())) if part is None else part
-    if part is None:
-        parts = {"train": main}
-    else:
-        parts = {
-            name: [each for each, own in zip(main, part.tolist(), strict=True) if own == number]
-            for number, name in enumerate(shares)
-        }
+    dealt = None
+    if 1 < len(shares) < len(set(hashes.tolist())):
+        dealt = deal_items(np.array([len(each.rewards) for each in main]), hashes, shares)
+    parts = {"train": main}
+    if dealt is not None:
+        parts = {name: [main[number] for number in own] for name, own in dealt.items()}
     for name, episodes in named.items():
         if name != "train":
             parts[name] = [each.episode for each in episodes]

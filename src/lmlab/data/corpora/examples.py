@@ -23,7 +23,7 @@ from lmlab.data.readers.labelled import read_labelled
 from lmlab.data.readers.labelled.labels import check_labels
 from lmlab.data.readers.media import Picture, digest_media
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 
 class ExamplesConfig(DataConfig):
@@ -112,8 +112,8 @@ def read(config: ExamplesConfig) -> tuple[Labelled, Labelled]:
 
 def read_picture_texts(config: ExamplesConfig) -> Labelled:
     """Return texts about pictures with their labels; equal pictures, or scenes of one sentence, stay in one split."""
-    from lmlab.data.corpora.captions import CaptionsConfig
-    from lmlab.data.corpora.images import open_pictures
+    from lmlab.data.corpora.pictures.captions import CaptionsConfig
+    from lmlab.data.corpora.pictures.images import open_pictures
 
     given = CaptionsConfig(
         captions=config.examples, valid=config.valid, test=config.test, split=config.split, columns=config.columns

@@ -1,7 +1,8 @@
 """Several kinds of data as one corpus (`mixture`): text, pictures with captions, music and episodes in one vocabulary.
 
-Each kind is read, split and encoded as it is alone; its tokens get their joined ids (tokenizers/joined.py) when a batch
-is made. Batches have one kind each, in turn, as often as the weights say. Validation gives the loss of each kind.
+Each kind is read, split and encoded as it is alone; its tokens get their joined ids when a batch is made
+(tokenizers/processors/joined.py). Batches have one kind each, in turn, as often as the weights say. Validation gives
+the loss of each kind.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from lmlab.config import suggest
 from lmlab.data import DATA, MIXED, make_config
 from lmlab.data import prepare as prepare_data
 from lmlab.data.config import AnyData, DataConfig
-from lmlab.data.corpora.captions import CaptionsConfig
-from lmlab.data.corpora.captions import prepare as prepare_captions
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
-from lmlab.data.corpora.images import ImagesConfig, PictureSplit
-from lmlab.data.corpora.pixels import prepare_pixels
+from lmlab.data.corpora.pictures.captions import CaptionsConfig
+from lmlab.data.corpora.pictures.captions import prepare as prepare_captions
+from lmlab.data.corpora.pictures.images import ImagesConfig
+from lmlab.data.corpora.pictures.pixels import prepare_pixels
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.preparing import ReportProgress, digest
 from lmlab.data.corpora.sequences import EncodedItem, Recipe, SequenceSplit, open_sequences
 from lmlab.data.corpora.store import open_home
@@ -30,11 +32,11 @@ from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.mixed import Mapped, Mixed
 from lmlab.data.readers.files import cache_folder
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.captioned_pixels import CaptionedPixels
-from lmlab.tokenizers.joined import JoinedTokenizer, parse_specs
-from lmlab.tokenizers.pictures import PictureProcessor
-from lmlab.tokenizers.pixels import Pixels
 from lmlab.tokenizers.processors import is_processor
+from lmlab.tokenizers.processors.captioned_pixels import CaptionedPixels
+from lmlab.tokenizers.processors.joined import JoinedTokenizer, parse_specs
+from lmlab.tokenizers.processors.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pixels import Pixels
 
 SIDE = 16
 """Pixels of a side, at most, where the settings name no size: each pixel is one token."""

@@ -15,10 +15,10 @@ from lmlab.data.corpora.splitting import NAMES, main_shares
 from lmlab.data.corpora.store import open_home
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.media import ENDINGS
-from lmlab.data.readers.music import Bad, find_music, identify_tunes, read_music
+from lmlab.data.readers.music.files import Bad, find_music, identify_tunes, read_music
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.notes import MusicTokenizer
 from lmlab.tokenizers.processors import is_processor, make_processor
+from lmlab.tokenizers.processors.notes import MusicTokenizer
 
 
 class NotesConfig(DataConfig):

@@ -24,7 +24,7 @@ from lmlab.data.readers.clips import Clip, read_clips
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.text import TextWarning
 from lmlab.tokenizers import Tokenizer, resolve
-from lmlab.tokenizers.sounds import SoundProcessor
+from lmlab.tokenizers.processors.sounds import SoundProcessor
 
 FORMAT = 1
 INDEX = "index.json"

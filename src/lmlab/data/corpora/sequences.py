@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 
 from lmlab.data.corpora.corpus import Corpus, Dataset, TokenDataset, Tokens
 from lmlab.data.corpora.preparing import digest, repeat_warnings, warnings_to_keep
-from lmlab.data.corpora.splitting import NAMES, deal, deal_few
+from lmlab.data.corpora.splitting import NAMES, deal_items
 from lmlab.data.corpora.store import building
 from lmlab.data.readers.text import TextWarning
 from lmlab.tokenizers.processors import FILE as PROCESSOR
-from lmlab.tokenizers.sequences import SequenceTokenizer
+from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 FORMAT = 1
 INDEX = "index.json"
@@ -150,14 +150,9 @@ def _deal_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[s
         return {next(iter(shares)): items}
     hashes = np.array([int.from_bytes(blake2b(item.ids.tobytes(), digest_size=8).digest()) for item in items])
     sizes = np.array([len(item.ids) for item in items], dtype=np.int64)
-    part = deal(sizes, hashes.astype(np.uint64), list(shares.values()))
-    if part is None and len(set(hashes.tolist())) >= len(shares) + 1:
-        part = deal_few(hashes, list(shares.values()))
-    if part is not None:
-        return {
-            name: [item for item, own in zip(items, part.tolist(), strict=True) if own == number]
-            for number, name in enumerate(shares)
-        }
+    dealt = deal_items(sizes, hashes.astype(np.uint64), shares)
+    if dealt is not None:
+        return {name: [items[number] for number in own] for name, own in dealt.items()}
     warnings.warn(
         f"{len(items)} item{'s are' if len(items) > 1 else ' is'} too few to hold some out: each is cut into parts for "
         f"{', '.join(shares)}",

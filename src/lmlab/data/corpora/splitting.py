@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,21 @@ def deal_few(hashes: NDArray[np.uint64], shares: list[float]) -> NDArray[np.intp
     bounds = np.cumsum([len(unique) - sum(counts), *counts])
     part: NDArray[np.intp] = np.searchsorted(bounds, np.arange(len(unique)), side="right")
     return np.asarray(part[group])
+
+
+def deal_items(
+    sizes: NDArray[np.int64], hashes: NDArray[np.uint64], shares: Mapping[str, float]
+) -> dict[str, list[int]] | None:
+    """Return the numbers of the items of each split, equal items together; None if they are too few.
+
+    The sizes of splits are close to their fractions, or, of a few items, each split has at least one.
+    """
+    part = deal(sizes, hashes, list(shares.values()))
+    if part is None and len(np.unique(hashes)) > len(shares):
+        part = deal_few(hashes, list(shares.values()))
+    if part is None:
+        return None
+    return {name: np.flatnonzero(part == number).tolist() for number, name in enumerate(shares)}
 
 
 def _cut(documents: Documents, shares: dict[str, float]) -> dict[str, Documents]:

@@ -12,7 +12,7 @@ from lmlab.data.loaders.loader import Loader
 
 
 class CaptionedPictures(Protocol):
-    """A split of pictures with captions (data/corpora/images.py)."""
+    """A split of pictures with captions (data/corpora/pictures/split.py)."""
 
     @property
     def size(self) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.corpora.images import PictureSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.loaders.loader import Loader
 
 

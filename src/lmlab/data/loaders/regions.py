@@ -19,14 +19,14 @@ TRIES = 20
 
 
 class TokenRow(Protocol):
-    """The tokens of a text field (data/corpora/images.py)."""
+    """The tokens of a text field (data/corpora/pictures/split.py)."""
 
     def row(self, number: int) -> NDArray[np.uint32]:
         """Return the tokens of a row, without special tokens."""
 
 
 class DescribedPictures(Protocol):
-    """A split of pictures with texts (data/corpora/images.py)."""
+    """A split of pictures with texts (data/corpora/pictures/split.py)."""
 
     @property
     def size(self) -> int: ...

@@ -133,7 +133,7 @@ def _look_inside(path: str) -> str | None:
             return None
         return find_media_kind(name for name in names if not ABOUT.fullmatch(os.path.basename(name)))
     if path.lower().endswith(".json"):
-        from lmlab.data.readers.rolls import SNIFFED, looks_like_rolls
+        from lmlab.data.readers.music.rolls import SNIFFED, looks_like_rolls
 
         with open(path, "rb") as file:
             return "notes" if looks_like_rolls(file.read(SNIFFED)) else None

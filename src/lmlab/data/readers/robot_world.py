@@ -15,15 +15,15 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.readers.picture_files import PictureFiles, PictureRow
-from lmlab.data.readers.scene_texts import ask
-from lmlab.data.readers.scenes import UNSEEN, Part, Scene, Thing, describe, make_scene, paint
+from lmlab.data.readers.pictures.files import LazyRows, PictureFiles, PictureRow
+from lmlab.data.readers.pictures.scene_texts import ask
+from lmlab.data.readers.pictures.scenes import PARTS, UNSEEN, Part, Scene, Thing, describe, make_scene, paint
 
 NAME = "builtin:world"
 VERSION = 1
@@ -154,10 +154,12 @@ class WorldSource:
 @lru_cache
 def find_world(name: str) -> PictureFiles:
     """Return the rows of `world`, demonstrations alone, or of `world-and-words`, with captions and questions, too."""
-    parts: dict[Part, list[PictureRow]] = {part: _demonstrations(part) for part in ("train", "valid", "test")}
-    if name == "world-and-words":
-        parts["train"] += _words("train")
-    return PictureFiles(train=parts["train"], valid=parts["valid"], test=parts["test"], format="built-in world")
+    train, valid, test = (LazyRows(partial(_rows, part, words=name == "world-and-words")) for part in PARTS[:3])
+    return PictureFiles(train=train, valid=valid, test=test, format="built-in world")
+
+
+def _rows(part: Part, *, words: bool) -> list[PictureRow]:
+    return _demonstrations(part) + (_words(part) if words else [])
 
 
 def _demonstrations(part: Part) -> list[PictureRow]:

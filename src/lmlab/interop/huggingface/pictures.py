@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmlab.interop.staging import EXPORT
 from lmlab.runs.storage import DamagedError, read_json, write_json
-from lmlab.tokenizers.pictures import PictureProcessor
+from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 if TYPE_CHECKING:
     from lmlab.models.settings import PictureModelConfig

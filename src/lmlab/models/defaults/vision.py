@@ -65,7 +65,7 @@ VISION = (
             "base": _vilbert(BERT_BASE, connections=6, picture_width=1024, heads=8),
         },
         default_size="tiny",
-        objective={"kind": "masked_captions", "region_share": 0.15},
+        objective={"kind": "masked_captions", "region_masking_rate": 0.15},
         reads=("captions",),
         tokenizer="wordpiece:4096",
         frame=SENTENCES,

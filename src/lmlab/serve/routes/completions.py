@@ -47,7 +47,7 @@ def completions(runs: Runs) -> APIRouter:
             make_plan=partial(plan, body, served),
             stream=bool(body.stream),
             include_usage=body.stream_options is not None and body.stream_options.include_usage,
-            short=_is_short(body),
+            short=is_short(body),
         )
         return await respond(request, served, text_request, TEXT_FORMAT)
 
@@ -116,12 +116,14 @@ async def respond(
         queue.cancel()
 
 
-def _is_short(body: Completion) -> bool:
+def is_short(body: Completion) -> bool:
     """Whether the plan for a request is made in less time than it takes to start a thread."""
-    prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt or []
-    length = sum(1 if isinstance(each, int) else len(each) for each in prompts)
+    given = body.prompt or ""
+    lengths = [len(given)]  # of one text, or of its token ids
+    if not isinstance(given, str):
+        lengths = [len(each) for each in given if not isinstance(each, int)] or lengths
     texts = max(body.n or 1, body.best_of or 1)
-    return texts * (length + len(prompts) * (100 + len(body.logit_bias or {}))) <= SHORT
+    return texts * (sum(lengths) + len(lengths) * (100 + len(body.logit_bias or {}))) <= SHORT
 
 
 def _prepare(make_plan: Callable[[], Plan], queue: PieceQueue) -> Generation:

@@ -15,7 +15,7 @@ from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
-    from lmlab.analysis.cells import Read
+    from lmlab.analysis.cells.activations import Read
 
 Span = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 
@@ -68,7 +68,7 @@ def make_router(run_store: RunStore, held_out: HeldOutReader) -> APIRouter:
 
     @router.post("/cells")
     def one_cell(request: CellRequest) -> Response:
-        from lmlab.analysis.cells import CellText, cell_parts, read_cells
+        from lmlab.analysis.cells.activations import CellText, cell_parts, read_cells
 
         with run_store.using(request.run) as model:
             names = list(dict.fromkeys(part.name for part in _parts(cell_parts, model.model)))
@@ -82,15 +82,15 @@ def make_router(run_store: RunStore, held_out: HeldOutReader) -> APIRouter:
 
     @router.post("/cells/spans")
     def spans(request: SpansRequest) -> Response:
-        from lmlab.analysis.cells import read_cells
+        from lmlab.analysis.cells.activations import read_cells
 
         with run_store.using(request.run) as model:
             return respond({"cells": units_in_spans(read_cells(model, request.text), request.spans, top=request.top)})
 
     @router.post("/cells/property")
     def detect(request: PropertyRequest) -> Response:
-        from lmlab.analysis.cell_search import search_cells
-        from lmlab.analysis.properties import find_property, matches
+        from lmlab.analysis.cells.properties import find_property, matches
+        from lmlab.analysis.cells.search import search_cells
 
         if request.property == "pattern" and not request.pattern:
             raise ValueError("pattern is empty: write a regular expression, for instance \\d+")

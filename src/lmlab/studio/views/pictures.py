@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lmlab.analysis.picture_attention import PictureAttention
+    from lmlab.analysis.pictures.attention import PictureAttention
 
 MOST_BYTES = 8 << 20
 """Bytes of a picture, at most."""
@@ -43,7 +43,7 @@ def make_router(run_store: RunStore) -> APIRouter:
 
     @router.post("/pictures")
     def pictures(request: PictureRequest) -> Response:
-        from lmlab.analysis.picture_attention import look
+        from lmlab.analysis.pictures.attention import look
 
         pixels = decode_upload(request)
         with run_store.using(request.run) as model:
@@ -55,7 +55,7 @@ def make_router(run_store: RunStore) -> APIRouter:
 
 def decode_upload(request: PictureRequest) -> NDArray[np.uint8]:
     """The pixels of a request; a ValueError says what is wrong with its picture."""
-    from lmlab.data.readers.pictures import decode_picture
+    from lmlab.data.readers.pictures.decoding import decode_picture
     from lmlab.messages import printable
 
     try:

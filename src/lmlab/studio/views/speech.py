@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lmlab.data.readers.media import Sound
-    from lmlab.decoding.transcriber import Transcriber
+    from lmlab.decoding.speech.transcriber import Transcriber
 
 MOST_BYTES = 16 << 20
 """Bytes of a recording, at most."""

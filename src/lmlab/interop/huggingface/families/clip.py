@@ -19,7 +19,7 @@ from lmlab.tokenizers.frames import make_frame
 if TYPE_CHECKING:
     from lmlab.tokenizers import Tokenizer
     from lmlab.tokenizers.frames import Frame
-    from lmlab.tokenizers.pictures import PictureProcessor
+    from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 TEXT, VISION = "text_config", "vision_config"
 SCALE = 2.6592

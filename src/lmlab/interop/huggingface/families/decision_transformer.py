@@ -17,8 +17,8 @@ from torch import Tensor
 
 from lmlab.interop.huggingface.table import Architecture, Family, Only, Setting, Weight, linear
 from lmlab.interop.huggingface.transforms import Transposed
-from lmlab.tokenizers.episodes import EpisodeProcessor
 from lmlab.tokenizers.processors import FILE, load_processor
+from lmlab.tokenizers.processors.episodes import EpisodeProcessor
 
 LAYER = "encoder.h.{}."
 POSITIONS = 1024

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lmlab.interop.huggingface.families.bart import STACK_OPTIONS, STACK_SETTINGS
 from lmlab.interop.huggingface.table import Architecture, Family, Setting, Weight, fused, linear
 from lmlab.runs.storage import DamagedError, read_json, write_json
-from lmlab.tokenizers.sounds import SoundProcessor
+from lmlab.tokenizers.processors.sounds import SoundProcessor
 from lmlab.tokenizers.speech_tokens import ENGLISH_VOCABULARY, START, TIMES, SpeechTokens, speech_frame
 
 if TYPE_CHECKING:

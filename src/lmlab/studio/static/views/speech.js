@@ -15,7 +15,7 @@ const COLOURS = [
   [252, 250, 190],
 ];
 
-/** The number of the word that is said at a time; -1 before the first and in pauses. */
+/** The number of the word that is spoken at a time; -1 before the first and in pauses. */
 export const wordAt = (words, seconds) => words.findIndex(each => seconds >= each.begin && seconds < each.end);
 
 /** The red, green and blue of a value from 0 to 255. */
@@ -51,7 +51,7 @@ const spectrogram = ({ bands, columns, values }) => {
   return canvas;
 };
 
-/** The player, and what follows it: the word that is said, and the line in the spectrogram. */
+/** The player, and what follows it: the word that is spoken, and the line in the spectrogram. */
 const player = (page, data, buttons, line) => {
   const audio = h("audio", { controls: true, src: page.sound, "aria-label": "The recording" });
   const follow = () => {

@@ -1,0 +1,1 @@
+"""Looking inside models that read pictures: attention, neighbours, search, matching with texts, typographic attacks."""

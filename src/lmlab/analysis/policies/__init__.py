@@ -1,0 +1,1 @@
+"""How well policies act: errors of actions, returns that are reached, missions that succeed."""

@@ -1,0 +1,1 @@
+"""Pictures as corpora: with classes, with captions, or as sequences of pixels."""

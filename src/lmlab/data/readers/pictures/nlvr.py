@@ -1,0 +1,95 @@
+"""NLVR (Suhr et al. 2017): sentences that are true or false of three boxes with shapes, given as JSON.
+
+A record has a `sentence`, a `label`, and in `structured_rep` for each box its shapes: `type`, `color`, `size`, `x_loc`
+and `y_loc` in a box of 100 × 100. Each box and each shape becomes a region, whose vector says what it is, its colour,
+its size and the number of its box. There are no pixels: a model reads the regions alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lmlab.data.readers.files import shorten
+from lmlab.data.readers.labelled.tables import Table
+from lmlab.data.readers.media import Regions
+from lmlab.data.readers.pictures.files import PictureRow, RegionSource
+from lmlab.data.readers.pictures.regions import check_regions
+
+COLUMN = "structured_rep"
+KINDS = ("box", "circle", "square", "triangle")
+COLOURS: dict[str, int] = {"black": 0, "blue": 1, "#0099ff": 1, "yellow": 2}
+COLOUR_NAMES = ("black", "blue", "yellow")
+SIZES = (10, 20, 30)
+SIZE_NAMES = ("small", "medium", "large")
+BOXES = 3
+SIDE, GAP = 100, 50
+"""Pixels of a box, and between two boxes, in the published pictures of 400 × 100 pixels."""
+WIDTH = len(KINDS) + len(COLOUR_NAMES) + len(SIZES) + BOXES
+"""Numbers of a region's vector: one is 1 in each group, none of colour and size for a box itself."""
+
+
+def read_scenes(table: Table) -> list[PictureRow]:
+    """Return the rows of a file of NLVR; a ValueError names the line where something is missing or unknown."""
+    names = {name: place for place, name in enumerate(table.names or ())}
+    rows = []
+    for cells, line in zip(table.rows, table.lines, strict=True):
+        where = f"{table.source}, line {line}"
+        record = {name: cells[place] for name, place in names.items()}
+        sentence, label = str(record.get("sentence") or "").strip(), record.get("label")
+        if not sentence:
+            raise ValueError(f"{where}: there is no sentence")
+        regions = check_regions(read_scene(record.get(COLUMN), where=where), where=where)
+        source = RegionSource(str(record.get("identifier") or where), group=sentence.lower())
+        truth = None if label is None else str(label).lower()
+        rows.append(PictureRow(source, truth, {"sentence": sentence}, regions, where))
+    if not rows:
+        raise ValueError(f"{table.source} has no rows")
+    return rows
+
+
+def read_scene(boxes: Any, *, where: str) -> Regions:
+    """The regions of a scene: each box, followed by its shapes."""
+    if not isinstance(boxes, list) or len(boxes) != BOXES or not all(isinstance(box, list) for box in boxes):
+        raise ValueError(f"{where}: {COLUMN} must be a list of {BOXES} boxes, each a list of shapes")
+    edges, names, vectors = [], [], []
+    width = BOXES * SIDE + (BOXES - 1) * GAP
+    for number, shapes in enumerate(boxes):
+        left = number * (SIDE + GAP)
+        edges.append((left / width, 0.0, (left + SIDE) / width, 1.0))
+        names.append(f"box {number + 1}")
+        vectors.append(_vector("box", None, None, number))
+        for shape in shapes:
+            kind, colour, size, x, y = _read_shape(shape, where=where)
+            ends = (left + x, y, min(left + SIDE, left + x + size), min(SIDE, y + size))
+            edges.append((ends[0] / width, ends[1] / SIDE, ends[2] / width, ends[3] / SIDE))
+            names.append(f"{SIZE_NAMES[SIZES.index(size)]} {COLOUR_NAMES[colour]} {kind}")
+            vectors.append(_vector(kind, colour, size, number))
+    return Regions(np.array(edges, np.float32), tuple(names), np.array(vectors, np.float32))
+
+
+def _read_shape(shape: Any, *, where: str) -> tuple[str, int, int, float, float]:
+    """What a shape is, the number of its colour, its size, and its left and upper edge."""
+    if not isinstance(shape, Mapping):
+        raise ValueError(f"{where}: a shape must be an object, not {shorten(shape)}")
+    kind, colour, size = shape.get("type"), COLOURS.get(str(shape.get("color")).lower()), shape.get("size")
+    x, y = shape.get("x_loc"), shape.get("y_loc")
+    known = kind in KINDS[1:] and colour is not None and size in SIZES
+    if not known or not all(isinstance(at, (int, float)) and 0 <= at <= SIDE for at in (x, y)):
+        raise ValueError(
+            f"{where}: {shorten(shape)} is not a shape of NLVR: type {', '.join(KINDS[1:])}; color "
+            f"{', '.join(COLOURS)}; size {', '.join(map(str, SIZES))}; x_loc and y_loc from 0 to {SIDE}"
+        )
+    return str(kind), int(colour or 0), int(size or 0), float(x or 0), float(y or 0)
+
+
+def _vector(kind: str, colour: int | None, size: int | None, box: int) -> Sequence[float]:
+    groups = (
+        (len(KINDS), KINDS.index(kind)),
+        (len(COLOUR_NAMES), colour),
+        (len(SIZES), None if size is None else SIZES.index(size)),
+        (BOXES, box),
+    )
+    return [float(place == one) for count, one in groups for place in range(count)]

@@ -1,0 +1,1 @@
+"""Recordings to text: the transcriber, the times of segments, and the times of words."""
