@@ -8,7 +8,7 @@ PYTHON ?= python3
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup setup-dev demo browser test test-browser test-portable check check-js format clean
+.PHONY: setup setup-dev demo browser test test-browser test-portable docs check check-js format clean
 
 setup: .venv/.core
 setup-dev: .venv/.dev
@@ -42,6 +42,10 @@ test-browser: setup-dev browser
 
 test-portable: setup-dev
 	PYTHON=$(BIN)/python .ci/portable
+
+docs: setup-dev
+	$(BIN)/zensical build
+	@echo "open site/index.html"
 
 check: setup-dev check-js
 	$(BIN)/ruff check .

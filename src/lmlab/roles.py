@@ -24,7 +24,7 @@ from lmlab.decoding.speech.transcriber import Transcriber
 from lmlab.decoding.token_actor import TokenPolicy
 from lmlab.decoding.translator import Translator
 from lmlab.decoding.writer import Writer
-from lmlab.models import frame_of, name_of
+from lmlab.models import find, frame_of, name_of
 from lmlab.models.abilities import (
     Captions,
     ChoosesActions,
@@ -38,6 +38,7 @@ from lmlab.models.abilities import (
     ability,
     require,
 )
+from lmlab.models.descriptions import describe_use
 from lmlab.tokenizers.chat_template import ChatTemplate
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
 from lmlab.tokenizers.processors.captioned_pixels import CaptionedPixels
@@ -107,10 +108,7 @@ class Roles(Analyses):
     def predictor(self) -> Predictor:
         """Predicts classes, tags, scores or answers; of a fine-tuned run."""
         if self.own_predictor is None:
-            raise ValueError(
-                f"{self.path or self} has not learnt a task; fine-tune it: "
-                f"lmlab finetune {self.path or 'RUN'} DATA -o NEW"
-            )
+            raise ValueError(describe_use(self.path or "RUN", find(self.kind)))
         return self.own_predictor
 
     @property
@@ -201,8 +199,6 @@ class Roles(Analyses):
         for kind, advice in others.items():
             if ability(self.model, kind) is not None:
                 raise ValueError(f"{name_of(self.model)} reads {advice}")
-        if ability(self.model, Captions) is not None:
-            raise ValueError(f"{name_of(self.model)} reads pictures, not text: lmlab caption RUN PICTURE")
         return Translator(
             model=require(self.model, WritesTarget),
             tokenizer=self.text_tokenizer,
