@@ -1,13 +1,14 @@
 """VisualBERT and ViLBERT on NLVR's scenes against text alone, the picture alone and the majority, at equal FLOPs.
 
-    python benchmarks/nlvr.py [--first 4e11] [--second 2e11] [--seeds 3] [--folder runs/nlvr]
+    python benchmarks/nlvr.py [--first 3e12] [--second 3e11] [--seeds 3] [--folder runs/nlvr] [--only visualbert …]
 
 The development set of NLVR (Suhr et al. 2017) has 989 pairs of a sentence and a scene, but only 249 sentences, too few
-to learn English from. So there are two stages, the same for all: sentences made by a few templates, about scenes whose
-boxes are those of the training scenes in new combinations; then the training sentences themselves. Sentences are split:
-half of them to train, a tenth to choose the checkpoint, the rest to test. No test sentence or scene is seen before.
+to learn English from. So there are two stages, the same for all: synthetic sentences about synthetic scenes
+(nlvr_sentences.py), then the training sentences themselves. Sentences are split: half of them to train, a tenth to
+choose the checkpoint, the rest to test. No test sentence is seen before. Training pairs are varied without a
+change of their label: colours are exchanged in sentence and scene, boxes are permuted, and scenes are mirrored.
 
-`text` and `picture` are VisualBERT with one blank region, or with one sentence for all. Each system gets as many FLOPs
+`text` and `picture` are VisualBERT with three empty boxes, or with one sentence for all. Each system gets as many FLOPs
 in each stage. Intervals and paired tests are over sentences and seeds. A finished run is not trained again.
 """
 
@@ -17,113 +18,38 @@ import argparse
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+import re
 from pathlib import Path
 from typing import Any
 
 from lmlab import load
-from lmlab.data.readers.pictures.nlvr import COLOUR_NAMES, COLOURS, read_scene
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.statistics import Scores
 from lmlab.transfer.evaluation import evaluate_file
+from nlvr_sentences import COLOURS, SIDE, synthetic
 from study import complete, need
 
-Scene = list[list[dict[str, Any]]]
+Row = dict[str, Any]
 SYSTEMS = {"visualbert": "visualbert", "vilbert": "vilbert", "text": "visualbert", "picture": "visualbert"}
-NUMBERS = ("no", "one", "two", "three", "four", "five")
-SHAPES = ("circle", "square", "triangle")
-SYNTHETIC = 12_000
-BATCH = 64
+SIZES: dict[str, Row] = {
+    "visualbert": {"size": "tiny", "layers": 3, "heads": 4},
+    "vilbert": {
+        **{"size": "tiny", "layers": 3, "heads": 4, "connections": 2},
+        **{"picture_heads": 4, "joint_heads": 4},
+    },
+}
+SYNTHETIC = 30_000
+"""Synthetic sentences, each with two scenes."""
+COPIES = 12
+"""Variants of each training pair."""
+TRAIN = {"batch": 64, "evaluations": 5, "watch": "accuracy", "schedule": "linear"}
+STAGES = {
+    "synthetic": {"rate": 1e-3, "warmup": 100},
+    "train": {"rate": 5e-4, "warmup": 50},
+}
 
 
-def objects(scene: Scene) -> list[dict[str, Any]]:
-    return [each for box in scene for each in box]
-
-
-def matching(shapes: list[dict[str, Any]], colour: int | None, shape: str | None) -> int:
-    """How many shapes have a colour and a form; None is any."""
-    return sum(
-        (colour is None or COLOURS[each["color"].lower()] == colour) and (shape is None or each["type"] == shape)
-        for each in shapes
-    )
-
-
-def name_kind(colour: int | None, shape: str | None, draw: random.Random, *, several: bool) -> str:
-    noun = draw.choice(["block", "item", "object"]) if shape is None else shape
-    return " ".join(filter(None, (None if colour is None else COLOUR_NAMES[colour], noun + "s" * several)))
-
-
-def state(scene: Scene, draw: random.Random) -> tuple[str, bool]:
-    """A sentence by a template, and whether it is true of a scene."""
-    colour = draw.choice([None, 0, 1, 2])
-    shape = draw.choice([None, *SHAPES]) if colour is not None else draw.choice(SHAPES)
-    made: list[Callable[[], tuple[str, bool]]] = [
-        lambda: _presence(scene, colour, shape, draw),
-        lambda: _number(scene, colour, shape, draw),
-        lambda: _box(scene, colour, shape, draw),
-        lambda: _tower(scene, draw),
-        lambda: _edge(scene, colour, shape, draw),
-    ]
-    return draw.choice(made)()
-
-
-def _presence(scene: Scene, colour: int | None, shape: str | None, draw: random.Random) -> tuple[str, bool]:
-    found = matching(objects(scene), colour, shape) > 0
-    return f"There is a {name_kind(colour, shape, draw, several=False)}.", found
-
-
-def _number(scene: Scene, colour: int | None, shape: str | None, draw: random.Random) -> tuple[str, bool]:
-    count, said = matching(objects(scene), colour, shape), draw.randint(1, 5)
-    how, right = draw.choice([("exactly", count == said), ("at least", count >= said)])
-    return f"There are {how} {NUMBERS[said]} {name_kind(colour, shape, draw, several=said > 1)}.", right
-
-
-def _box(scene: Scene, colour: int | None, shape: str | None, draw: random.Random) -> tuple[str, bool]:
-    counts, said = [matching(box, colour, shape) for box in scene], draw.randint(1, 4)
-    kind = name_kind(colour, shape, draw, several=said > 1)
-    how, right = draw.choice([("exactly", said in counts), ("at least", max(counts) >= said)])
-    return f"There is a box with {how} {NUMBERS[said]} {kind}.", right
-
-
-def _tower(scene: Scene, draw: random.Random) -> tuple[str, bool]:
-    """Of blocks one above the other: how high it is, or the colour at its top or base."""
-    towers = [
-        sorted(box, key=lambda each: -each["y_loc"]) for box in scene if len({each["x_loc"] for each in box}) == 1
-    ]
-    if draw.random() < 0.5:
-        said = draw.randint(1, 4)
-        return f"There is a tower with {NUMBERS[said]} block{'s' * (said > 1)}.", any(
-            len(each) == said for each in towers
-        )
-    colour, end = draw.randrange(3), draw.choice(["top", "base"])
-    ends = [each[-1 if end == "top" else 0] for each in towers]
-    return (
-        f"There is a tower with a {COLOUR_NAMES[colour]} block at the {end}.",
-        any(COLOURS[each["color"].lower()] == colour for each in ends),
-    )
-
-
-def _edge(scene: Scene, colour: int | None, shape: str | None, draw: random.Random) -> tuple[str, bool]:
-    touching = []
-    for each in objects(scene):
-        x, y, most = each["x_loc"], each["y_loc"], 100 - each["size"]
-        touching += [each] if min(x, y, most - x, most - y) <= 0 else []
-    kind = name_kind(colour, shape, draw, several=False)
-    return f"There is a {kind} touching the {draw.choice(['wall', 'edge'])}.", matching(touching, colour, shape) > 0
-
-
-def synthetic(boxes: list[list[dict[str, Any]]], count: int) -> Iterator[dict[str, Any]]:
-    """Sentences about new combinations of boxes, half of them true."""
-    draw, wanted = random.Random(0), True
-    while count:
-        scene = [draw.choice(boxes) for _ in range(3)]
-        sentence, true = state(scene, draw)
-        if true is wanted:
-            yield {"sentence": sentence, "label": str(true).lower(), "structured_rep": scene}
-            wanted, count = not wanted, count - 1
-
-
-def split(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+def split(rows: list[Row]) -> dict[str, list[Row]]:
     """Half of the sentences to train, a tenth to choose the checkpoint, the rest to test."""
     sentences = sorted({row["sentence"].lower() for row in rows})
     random.Random(0).shuffle(sentences)
@@ -134,31 +60,44 @@ def split(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def as_row(row: dict[str, Any], system: str) -> dict[str, Any]:
-    """A row of a table with regions; of baselines without the picture, or without the sentence."""
-    regions = read_scene(row["structured_rep"], where="NLVR")
-    assert regions.features is not None
-    boxes, vectors = regions.boxes.tolist(), regions.features.tolist()
-    if system == "text":
-        boxes, vectors = [[0.0, 0.0, 1.0, 1.0]], [[0.0] * len(vectors[0])]
+def vary(row: Row, draw: random.Random) -> Row:
+    """The same pair with other colours, the boxes in another order, and mirrored where no side is named."""
+    names, codes = list(COLOURS), {code.lower(): name for name, code in COLOURS.items()}
+    new = dict(zip(names, draw.sample(names, len(names)), strict=True))
+    sentence = re.sub("|".join(names), lambda found: new[found[0]], row["sentence"].lower())
+    mirrored = not re.search("left|right", sentence) and draw.random() < 0.5
+    boxes = [
+        [
+            {
+                **shape,
+                "color": COLOURS[new[codes.get(shape["color"].lower(), "blue")]],
+                "x_loc": max(0, SIDE - shape["size"] - shape["x_loc"]) if mirrored else shape["x_loc"],
+            }
+            for shape in box
+        ]
+        for box in row["structured_rep"]
+    ]
+    return {"sentence": sentence, "label": row["label"], "structured_rep": draw.sample(boxes, len(boxes))}
+
+
+def as_row(row: Row, system: str) -> Row:
+    """A row of NLVR; of the baselines without the picture, or without the sentence."""
+    scene = [[], [], []] if system == "text" else row["structured_rep"]
     sentence = "a sentence" if system == "picture" else row["sentence"]
-    found = [{"box": box, "features": vector} for box, vector in zip(boxes, vectors, strict=True)]
-    return {"sentence": sentence, "label": row["label"], "regions": found}
+    return {"sentence": sentence, "label": row["label"], "structured_rep": scene}
 
 
 def write_tables(folder: Path) -> None:
     """Write the tables of all systems."""
     source = Path(os.environ["LMLAB_DATA"]) / "nlvr" / "dev.json"
-    rows = [json.loads(line) for line in source.read_text().splitlines()]
-    parts = split(rows)
-    boxes = [box for row in parts["train"] for box in row["structured_rep"]]
-    made = list(synthetic(boxes, SYNTHETIC))
-    tables = {**parts, "synthetic": made[1000:], "synthetic-valid": made[:1000]}
-    for system in SYSTEMS:
-        kind = "both" if SYSTEMS[system] == system else system
+    parts = split([json.loads(line) for line in source.read_text().splitlines()])
+    made, draw = list(synthetic(SYNTHETIC + 500)), random.Random(0)
+    varied = [vary(row, draw) for _ in range(COPIES) for row in parts["train"]]
+    tables = {**parts, "train": parts["train"] + varied, "synthetic": made[1000:], "synthetic-valid": made[:1000]}
+    for kind in ("both", "text", "picture"):
         (folder / kind).mkdir(parents=True, exist_ok=True)
         for name, own in tables.items():
-            lines = "".join(json.dumps(as_row(row, system)) + "\n" for row in own)
+            lines = "".join(json.dumps(as_row(row, kind)) + "\n" for row in own)
             (folder / kind / f"{name}.jsonl").write_text(lines)
 
 
@@ -166,25 +105,30 @@ def learn(system: str, seed: int, folder: Path, *, first: float, second: float) 
     """Train a system in two stages; its predictions for the test examples."""
     kind = SYSTEMS[system]
     tables = folder / ("both" if kind == system else system)
-    train = {"batch": BATCH, "seed": seed, "evaluations": 5, "watch": "accuracy", "rate": 1e-3, "warmup": 50}
-    # the same tokenizer for all, with the words of the training sentences
     stages = (("synthetic", "synthetic-valid", first), ("train", "valid", second))
     origin: Path | None = None
     for name, valid, flops in stages:
-        values: dict[str, Any] = {
+        values: Row = {
             "data": {"captions": str(tables / f"{name}.jsonl"), "valid": str(tables / f"{valid}.jsonl")},
-            "model": {"kind": kind, **({} if origin else {"size": "tiny", "dropout": 0.1})},
+            "model": {"kind": kind, **({} if origin else SIZES[kind])},
             "objective": {"kind": "picture_texts"},
-            "train": {**train, "budget": f"{flops:g}flops"},
+            "train": {**TRAIN, **STAGES[name], "seed": seed, "budget": f"{flops:g}flops"},
         }
-        if origin is None:
+        if origin is None:  # the same tokenizer for all, with the words of the training sentences
             values["tokenizer"] = {"spec": str(folder / "tokenizer.json")}
         else:
             values["origin"] = str(origin)
         origin = complete(values, folder / f"{system}-{seed}-{name}")
+        if name == "synthetic":
+            report(f"seed {seed} {system} synthetic", evaluate_file(load(origin).predictor, tables / f"{valid}.jsonl"))
     assert origin is not None
     found = evaluate_file(load(origin).predictor, tables / "test.jsonl")
+    report(f"seed {seed} {system} test", found)
     return [str(each.value) for each in found.predictions]
+
+
+def report(name: str, found: Any) -> None:
+    print(f"{name}: {found.values['accuracy'].value:.1%}", flush=True)
 
 
 def train_tokenizer(folder: Path) -> None:
@@ -197,25 +141,24 @@ def train_tokenizer(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--first", type=float, default=4e11, help="FLOPs on synthetic sentences")
-    parser.add_argument("--second", type=float, default=2e11, help="FLOPs on training sentences")
+    parser.add_argument("--first", type=float, default=3e12, help="FLOPs on synthetic sentences")
+    parser.add_argument("--second", type=float, default=3e11, help="FLOPs on training sentences")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--folder", type=Path, default=Path("runs/nlvr"))
     options = parser.parse_args()
     need("nlvr")
-    write_tables(options.folder)
     if not (options.folder / "tokenizer.json").is_file():
+        write_tables(options.folder)
         train_tokenizer(options.folder)
     rows = [json.loads(line) for line in (options.folder / "both" / "test.jsonl").open()]
-    true, sentences = [row["label"] for row in rows], [row["sentence"] for row in rows]
+    true, sentences = [row["label"] for row in rows], [row["sentence"].lower() for row in rows]
     print(f"{len(rows)} test examples of {len(set(sentences))} sentences", flush=True)
     found: dict[str, list[list[str]]] = {"majority": [["true"] * len(rows)] * options.seeds}
     for seed in range(options.seeds):
-        for system in SYSTEMS:
+        for system in options.only:
             own = learn(system, seed, options.folder, first=options.first, second=options.second)
             found.setdefault(system, []).append(own)
-            share = sum(one == two for one, two in zip(own, true, strict=True)) / len(true)
-            print(f"seed {seed} {system:10s} {share:.1%}", flush=True)
     scores = Scores(Accuracy(), found, true, groups=sentences)
     for system in found:
         value, low, high = scores.estimate(system)

@@ -25,6 +25,7 @@ ORDER = (
     {"training"},
     {"tasks", "costs.benchmark", "runs.recipe", "runs.card", "runs.averaging"},
     {"roles"},
+    {"media_methods"},
     {"language_model", "runs.jobs"},
     {"prompting", "serve", "runs.finetuning", "runs.counting", "runs.held_out"},
     {"runs.run"},

@@ -11,13 +11,14 @@ import torch
 
 from lmlab.analysis.alignment import Alignment
 from lmlab.analysis.embedding import Pool, Reading, TokenVectors, Vectors
-from lmlab.analysis.pictures.matching import picture_source
+from lmlab.analysis.pictures.text_attention import region_inputs
 from lmlab.decoding.filler import BEAMS, Filled, Order
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score
 from lmlab.decoding.search_tree import SearchTree
 from lmlab.decoding.translator import Searching, Translation
+from lmlab.media_methods import MediaMethods
 from lmlab.messages import check_text, check_texts, check_whole_number, suggest_keywords
 from lmlab.models.abilities import (
     PredictsNext,
@@ -26,16 +27,14 @@ from lmlab.models.abilities import (
     require,
 )
 from lmlab.progress import ReportProgress
-from lmlab.roles import Roles
 from lmlab.tokenizers.boundary import with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate, Messages
 from lmlab.tokenizers.processors import load_processor
 
 if TYPE_CHECKING:
-    from lmlab.analysis.pictures.matching import ZeroShot
-    from lmlab.analysis.pictures.search import Found
     from lmlab.data.corpora.corpus import Processor
+    from lmlab.data.readers.media import Picture
     from lmlab.tasks.predicting import Ensemble, Predictor
     from lmlab.tokenizers import Tokenizer
 
@@ -98,12 +97,13 @@ def load_ensemble(paths: Sequence[str | Path], *, device: str | torch.device = "
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageModel(Roles):
+class LanguageModel(MediaMethods):
     """A model and the tokenizer it was trained with, if it reads text.
 
-    Its methods use it (`generate`, `score`, `fill`, `embed`, `translate`, `classify` …) and analyse it (`attention`,
-    `surprisal`, `attribution` …). Its roles have more options: `writer`, `chat_writer`, `scorer`, `filler`,
-    `translator`, `embedder`, `predictor`. A ValueError says what to use instead where the model lacks the ability.
+    Its methods use it (`generate`, `score`, `fill`, `embed`, `translate`, `classify`, `caption`, `transcribe`,
+    `compose`, `draw`, `act` …) and analyse it (`attention`, `surprisal`, `attribution` …). Its roles have more options:
+    `writer`, `chat_writer`, `scorer`, `filler`, `translator`, `embedder`, `predictor`, `captioner`, `transcriber`,
+    `composer`, `painter`, `actor`, `matcher`. A ValueError says what to use instead where the model lacks the ability.
 
     >>> lm = lmlab.load("runs/book")
     >>> lm.generate("Once upon a time", tokens=20)
@@ -151,15 +151,24 @@ class LanguageModel(Roles):
 
     @suggest_keywords
     def fill(
-        self, text: str, *, top: int = 5, jointly: bool = False, order: Order = "left-to-right", beams: int = BEAMS
+        self,
+        text: str,
+        *,
+        picture: str | Path | Picture | None = None,
+        top: int = 5,
+        jointly: bool = False,
+        order: Order = "left-to-right",
+        beams: int = BEAMS,
     ) -> Filled:
         """The best fillings of a text with `[MASK]` tokens, and the best tokens of each mask.
 
-        Several masks are filled independently or `jointly`: see decoding/filler.py.
+        Several masks are filled independently or `jointly`: see decoding/filler.py. A model of texts with pictures
+        (visualbert, vilbert) reads the `picture` beside the text: a file, or a `Picture` with its regions.
 
         >>> lm.fill("He drove the [MASK] home.").fillings[0].text
         """
-        return self.filler.fill(
+        filler = self.filler if picture is None else replace(self.filler, inputs=region_inputs(self, picture))
+        return filler.fill(
             check_text("text", text), top=check_whole_number("top", top), jointly=jointly, order=order, beams=beams
         )
 
@@ -185,38 +194,6 @@ class LanguageModel(Roles):
         """
         given, embedder = check_texts("texts", texts), replace(self.embedder, **reading)
         return embedder.tokens(given) if pool is None else embedder.whole(given, pool)
-
-    @suggest_keywords
-    def embed_pictures(self, paths: str | Path | Sequence[str | Path]) -> Vectors:
-        """The unit vectors [N, E] of pictures in files, in the space that they share with texts (CLIP).
-
-        Those of texts are `lm.matcher.embed_texts(texts)`; the cosine of two of them is their product.
-        """
-        given = [paths] if isinstance(paths, (str, Path)) else paths
-        read = self.matcher.embed_sources([picture_source(str(path)) for path in given])
-        if read.problems:
-            raise ValueError(read.problems[0])
-        return read.vectors
-
-    @suggest_keywords
-    def find(self, query: str, data: str | Path, *, top: int = 5) -> Found:
-        """The pictures of a folder or table that are nearest to a text or to the path of a picture, best first.
-
-        >>> lm.find("a red circle", "pictures").hits[0].name
-        """
-        from lmlab.analysis.pictures.search import search
-
-        return search(self.matcher, check_text("query", query), str(data), top=check_whole_number("top", top))
-
-    @suggest_keywords
-    def zero_shot(
-        self, paths: str | Path | Sequence[str | Path], labels: Sequence[str], *, templates: Sequence[str] = ("{}",)
-    ) -> ZeroShot:
-        """The probability of each label for pictures, without training; `templates` are averaged.
-
-        >>> lm.zero_shot("photo.png", ["cat", "dog"], templates=["a picture of a {}"]).best
-        """
-        return self.matcher.classify(self.embed_pictures(paths), labels, templates)
 
     @suggest_keywords
     def generate(

@@ -22,7 +22,7 @@ from lmlab.decoding.scorer import Scorer, pseudo_scorer_of, scorer_of
 from lmlab.decoding.speech.transcriber import Transcriber
 from lmlab.decoding.translator import Translator
 from lmlab.decoding.writer import Writer
-from lmlab.models import frame_of, name_of
+from lmlab.models import find, frame_of, name_of
 from lmlab.models.abilities import (
     Captions,
     ChoosesActions,
@@ -35,6 +35,7 @@ from lmlab.models.abilities import (
     ability,
     require,
 )
+from lmlab.models.descriptions import describe_use
 from lmlab.tokenizers.chat_template import ChatTemplate
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
 from lmlab.tokenizers.processors.episodes import EpisodeProcessor
@@ -99,10 +100,7 @@ class Roles(Analyses):
     def predictor(self) -> Predictor:
         """Predicts classes, tags, scores or answers; of a fine-tuned run."""
         if self.own_predictor is None:
-            raise ValueError(
-                f"{self.path or self} has not learnt a task; fine-tune it: "
-                f"lmlab finetune {self.path or 'RUN'} DATA -o NEW"
-            )
+            raise ValueError(describe_use(self.path or "RUN", find(self.kind)))
         return self.own_predictor
 
     @property
@@ -174,8 +172,6 @@ class Roles(Analyses):
         for kind, advice in others.items():
             if ability(self.model, kind) is not None:
                 raise ValueError(f"{name_of(self.model)} reads {advice}")
-        if ability(self.model, Captions) is not None:
-            raise ValueError(f"{name_of(self.model)} reads pictures, not text: lmlab caption RUN PICTURE")
         return Translator(
             model=require(self.model, WritesTarget),
             tokenizer=self.text_tokenizer,

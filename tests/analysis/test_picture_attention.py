@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 import lmlab
 from lmlab.analysis.pictures.attention import look, parse_patch
 from lmlab.analysis.pictures.neighbours import find_near_pictures
+from lmlab.analysis.pictures.probing import probe_pictures, read_picture_layers
 from lmlab.cli.application import app
+from lmlab.data.corpora.pictures.images import ImagesConfig, open_pictures
 from lmlab.data.readers.pictures.decoding import read_picture
 from lmlab.messages import ArgumentError
 
@@ -133,3 +135,47 @@ def test_the_picture_encoder_of_clip(home: Path) -> None:
     assert found.weights.shape == (2, 2, 5, 5)
     near = find_near_pictures(model, home / "pictures" / "odd" / "1.png", home / "pictures", top=2)
     assert len(near.neighbours) == 2
+
+
+def test_probes_find_the_class_where_it_is(tmp_path: Path) -> None:
+    """Classes that the brightness tells are read off every layer; random labels off none, whatever the model."""
+    numbers = np.random.default_rng(0)
+    for number in range(120):
+        name = ("dark", "light")[number % 2]
+        path = tmp_path / "pictures" / name / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = numbers.integers(0, 100, (8, 8, 3)).astype(np.uint8) + np.uint8(100 * (number % 2))
+        Image.fromarray(pixels).save(path)
+        (tmp_path / "random" / "ab"[numbers.integers(2)]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "random" / "ab"[numbers.integers(2)] / f"{number}.png")
+    settings = {"model.width": 16, "model.heads": 2, "model.layers": 2, "model.patch": 4, "train.batch": 8}
+    lmlab.train("vit", tmp_path / "pictures", output=tmp_path / "run", budget="2steps", settings=settings)
+    model = lmlab.load(tmp_path / "run")
+    found = probe_pictures(model, str(tmp_path / "pictures"))
+    assert len(found.layers) == 3
+    assert found.examples == (96, 12)
+    assert (found.majority, found.pixels) == (0.5, 1.0)
+    assert all(each.accuracy == 1 and each.random == 1 and each.control is None for each in found.layers)
+    chance = probe_pictures(model, str(tmp_path / "random"), twin=False)
+    assert all(each.accuracy < 0.95 for each in chance.layers)
+    page = tmp_path / "page.html"
+    arguments = ["inspect", "probing", str(tmp_path / "run"), str(tmp_path / "pictures"), "-o", str(page)]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "the pixels 100.0%" in done.output.replace("\n", " ")
+    assert "random weights" in page.read_text()
+    done = CliRunner().invoke(app, ["inspect", "probing", str(tmp_path / "run"), str(tmp_path / "pictures" / "dark")])
+    assert "has no class" in str(done.exception)
+
+
+def test_vectors_of_probes_are_means_over_patches(home: Path) -> None:
+    model = lmlab.load(home / "run")
+    config = ImagesConfig(images=[str(home / "pictures")])
+    split = open_pictures(config, config.images, given=model.processor, progress=None).splits["train"]
+    found = read_picture_layers(model, split, [0, 3])
+    pixels = model.processor.normalise(split.pixels[split.pictures[[0, 3]]])
+    with torch.no_grad():
+        expected = [layer[:, 1:].mean(1) for layer in model.model.layers(pixels=pixels)]
+    for one, other in zip(found.layers, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    assert [each.label for each in found.answers] == [split.labels[0], split.labels[3]]

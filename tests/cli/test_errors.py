@@ -23,7 +23,7 @@ def broken(monkeypatch: pytest.MonkeyPatch):
         import lmlab.cli.list as verb
 
         def list_(model: str | None = None) -> None:
-            """List the models, or the sizes and settings of one."""
+            """List the models, the settings of one, or the built-in data."""
             raise error
 
         monkeypatch.setattr(verb, "list_", list_)

@@ -39,13 +39,18 @@ def test_a_scene_becomes_regions(tmp_path: Path) -> None:
     assert row.regions.features is not None
     assert (row.label, row.texts) == ("true", {"sentence": "There is a circle."})
     assert row.regions.names == ("box 1", "medium yellow circle", "box 2", "small blue square", "box 3")
-    kind, colour, size, box = np.split(row.regions.features, [4, 7, 10], axis=1)
+    kind, colour, size, box, place, near = np.split(row.regions.features, [4, 7, 10, 13, 17], axis=1)
     assert kind.argmax(1).tolist() == [0, 1, 0, 2, 0]
     assert [colour[1].tolist(), colour[3].tolist()] == [[0, 0, 1], [0, 1, 0]]
     assert [size[1].tolist(), size[3].tolist()] == [[0, 1, 0], [1, 0, 0]]
     assert not colour[0].any()
     assert not size[0].any()
     assert box.argmax(1).tolist() == [0, 0, 1, 1, 2]
+    np.testing.assert_allclose(place[[0, 1, 3]], [[0, 0, 1, 1], [0.7, 0.9, 0.9, 1], [0, 0, 0.1, 0.1]], atol=1e-6)
+    np.testing.assert_array_equal(
+        near == 1, [[True] * 4, [False] * 3 + [True], [True] * 4, [True] * 2 + [False] * 2, [True] * 4]
+    )
+    np.testing.assert_allclose(near[1, :3], np.exp([-14, -18, -2]), rtol=1e-5)
     expected = [[0, 0, 0.25, 1], [0.175, 0.9, 0.225, 1], [0.375, 0, 0.625, 1], [0.375, 0, 0.4, 0.1], [0.75, 0, 1, 1]]
     np.testing.assert_allclose(row.regions.boxes, expected, atol=1e-6)
 
@@ -90,7 +95,7 @@ def test_published_scenes_keep_a_sentence_in_one_split() -> None:
     assert sum(map(len, sentences)) == len(set.union(*sentences)) > 200
     counts = Counter(label for split in splits for label in split.labels)
     assert counts == {"true": 547, "false": 442}
-    assert splits[0].region_width == 13
+    assert splits[0].region_width == 21
     assert splits[0].picture(0).regions is not None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from lmlab.messages import ArgumentError, suggest, suggest_keywords
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from lmlab.analysis.errors import Errors
     from lmlab.analysis.minimal_pairs import MinimalPairs
     from lmlab.analysis.neighbours import Neighbours
+    from lmlab.analysis.pictures.attention import PictureAttention
+    from lmlab.analysis.pictures.text_attention import PictureTextAttention
     from lmlab.analysis.surprisal import Surprisals
+    from lmlab.data.readers.media import Picture
     from lmlab.decoding.scorer import Scorer
 
 
@@ -27,27 +30,64 @@ class Analyses:
     def scorer(self) -> Scorer:
         raise NotImplementedError
 
-    @suggest_keywords
+    @overload
     def attention(
         self,
         text: str,
         *,
+        picture: None = ...,
+        translation: str | None = ...,
+        kind: str | None = ...,
+        layer: int | None = ...,
+        head: int | None = ...,
+    ) -> Attention: ...
+
+    @overload
+    def attention(
+        self,
+        text: str = ...,
+        *,
+        picture: str | Path | Picture,
+        layer: int | None = ...,
+        head: int | None = ...,
+    ) -> PictureAttention | PictureTextAttention: ...
+
+    @suggest_keywords
+    def attention(
+        self,
+        text: str = "",
+        *,
+        picture: str | Path | Picture | None = None,
         translation: str | None = None,
         kind: str | None = None,
         layer: int | None = None,
         head: int | None = None,
-    ) -> Attention:
+    ) -> Attention | PictureAttention | PictureTextAttention:
         """The attention weights of every head over a text; `kind` is encoder, decoder or cross, of a translator.
+
+        With a `picture`: over its patches (vit, clip), or between it and the text (visualbert, vilbert).
 
         >>> lm.attention("The cat sat because it was tired.").weights.shape  # layers, heads, queries, keys
         """
         from lmlab.analysis.attention import read_attention
 
+        if picture is not None:
+            return self._picture_attention(picture, text).of(layer=layer, head=head)
         maps = read_attention(self, text, target=translation)
         chosen = kind or ("cross" if "cross" in maps else next(iter(maps)))
         if chosen not in maps:
             raise ArgumentError("kind", chosen, f"this model has {', '.join(maps)}{suggest(chosen, maps)}")
         return maps[chosen].of(layer=layer, head=head)
+
+    def _picture_attention(self, picture: str | Path | Picture, text: str) -> PictureAttention | PictureTextAttention:
+        from lmlab.analysis.pictures.attention import look, reads_pictures
+        from lmlab.analysis.pictures.text_attention import open_picture, read_picture_text
+
+        if reads_pictures(self):
+            return look(self, open_picture(self, picture).pixels)
+        if not text.strip():
+            raise ArgumentError("text", repr(text), "give a sentence about the picture")
+        return read_picture_text(self, picture, text)
 
     @suggest_keywords
     def surprisal(self, text: str | Sequence[str], *, by_token: bool = False, batch: int = 16) -> Surprisals:

@@ -163,6 +163,8 @@ class Probes(Viewed):
     classes: list[str]
     examples: tuple[int, int]
     left_out: int = 0
+    pixels: float | None = None
+    """Of pictures: the accuracy of a probe of the pixels."""
     title: str = field(default="Probes", init=False)
 
     @property
@@ -175,14 +177,17 @@ class Probes(Viewed):
         chosen = f", selectivity {best.selectivity:+.1%}" if best.selectivity is not None else ""
         return (
             f"“{self.name}” is read best from layer {best.layer}: {best.accuracy:.1%} right{chosen}; "
-            f"the most frequent class alone gives {self.majority:.1%}."
+            f"the most frequent class alone gives {self.majority:.1%}"
+            + ("." if self.pixels is None else f", the pixels {self.pixels:.1%}.")
         )
 
     def notes(self) -> list[str]:
         notes = [
             f"{self.kind} probes of {len(self.classes)} classes, {self.examples[0]:,} examples to learn from and "
             f"{self.examples[1]:,} for testing; layer 0 are the embeddings",
-            "control: each type of word has a random label (Hewitt & Liang 2019); random: a twin with random weights",
+            "control: each type of word has a random label (Hewitt & Liang 2019); random: a twin with random weights"
+            if self.pixels is None
+            else "of each layer the mean over the patches; random: the same model with random weights",
         ]
         if self.left_out:
             notes.append(f"{self.left_out:,} words are beyond the model's window or of classes never learnt: left out")
@@ -201,6 +206,8 @@ class Probes(Viewed):
             if all(value is not None for value in values):
                 lines.append((label, values))
         lines.append(("most frequent class", [self.majority] * len(self.layers)))
+        if self.pixels is not None:
+            lines.append(("pixels", [self.pixels] * len(self.layers)))
         return [Lines("Right answers by layer", [str(each.layer) for each in self.layers], lines, unit=".0%")]
 
 
@@ -222,10 +229,40 @@ def probe(
     `length` adds the minimum description length, which measures how easily they can be extracted and not only
     whether they can be.
     """
-    how = next((each for each in KINDS if each == kind), None)
-    if how is None:
-        raise ValueError(f"probe {kind!r} is not known; allowed: {', '.join(KINDS)}")
+    how = find_kind(kind)
     read, judged = _read(model, train), _read(model, test)
+    untaught = make_twin(model, seed) if twin else None
+    random = [] if untaught is None else [_read(untaught, part) for part in (train, test)]
+    return compare_layers(
+        read, judged, random, name=name, kind=how, control=control, length=length, seed=seed, progress=progress
+    )
+
+
+def find_kind(kind: str) -> ProbeKind:
+    """The kind of a probe by its name; a ValueError says what is allowed."""
+    found = next((each for each in KINDS if each == kind), None)
+    if found is None:
+        raise ValueError(f"probe {kind!r} is not known; allowed: {', '.join(KINDS)}")
+    return found
+
+
+def compare_layers(
+    read: Features,
+    judged: Features,
+    random: Sequence[Features],
+    *,
+    name: str,
+    kind: ProbeKind,
+    control: bool,
+    length: bool,
+    seed: int,
+    pixels: Sequence[Features] = (),
+    progress: ReportProgress | None = None,
+) -> Probes:
+    """Fit a probe of each layer to `read` and score it on `judged`; `random` are those of the twin, `pixels` of both.
+
+    With `control`, answers with a type of word get a control task.
+    """
     classes = sorted({answer.label for answer in read.answers})
     if len(classes) < 2:
         raise ValueError(
@@ -242,22 +279,20 @@ def probe(
     judged = judged._replace(answers=[judged.answers[i] for i in kept], layers=[each[kept] for each in judged.layers])
     truth = [torch.tensor([number[answer.label] for answer in part.answers]) for part in (read, judged)]
     guesses = [_control(read, judged, truth[0], seed)] if control and read.answers[0].type is not None else []
-    untaught = _twin(model, seed) if twin else None
-    random = [_read(untaught, part) for part in (train, test)] if twin else []
     sentences = shared_groups([answer.sentence for answer in judged.answers])
+
+    def judge(x: Tensor, z: Tensor, known: Tensor = truth[0], asked: Tensor = truth[1]) -> Tensor:
+        return _judge(x, known, z, asked, classes=len(classes), kind=kind, seed=seed)
+
     found = []
     for layer, (x, z) in enumerate(zip(read.layers, judged.layers, strict=True)):
-        right = _judge(x, truth[0], z, truth[1], classes=len(classes), kind=how, seed=seed)
+        right = judge(x, z)
         learnt = estimate(Accuracy(), right.tolist(), [True] * len(z), groups=sentences)
-        by_heart = [_accuracy(_judge(x, a, z, b, classes=len(classes), kind=how, seed=seed)) for a, b in guesses]
-        untrained = None
-        if random:
-            pair = random[0].layers[layer], random[1].layers[layer][kept]
-            guessed = _judge(pair[0], truth[0], pair[1], truth[1], classes=len(classes), kind=how, seed=seed)
-            untrained = _accuracy(guessed)
+        by_heart = [_accuracy(judge(x, z, *guess)) for guess in guesses]
+        untrained = _accuracy(judge(random[0].layers[layer], random[1].layers[layer][kept])) if random else None
         bits = compression = None
         if length:
-            bits = description_length(Examples(x, truth[0]), classes=len(classes), kind=how, seed=seed)
+            bits = description_length(Examples(x, truth[0]), classes=len(classes), kind=kind, seed=seed)
             compression = len(x) * float(np.log2(len(classes))) / bits
         guess = by_heart[0] if by_heart else None
         selective = None if guess is None else learnt.value - guess
@@ -266,7 +301,8 @@ def probe(
             progress(layer + 1, len(read.layers))
     common = int(torch.bincount(truth[0]).argmax())
     majority = float((truth[1] == common).double().mean())
-    return Probes(name, how, found, majority, classes, (len(truth[0]), len(truth[1])), left_out)
+    raw = _accuracy(judge(pixels[0].layers[0], pixels[1].layers[0][kept])) if pixels else None
+    return Probes(name, kind, found, majority, classes, (len(truth[0]), len(truth[1])), left_out, raw)
 
 
 class Answer(NamedTuple):
@@ -320,7 +356,7 @@ def _control(read: Features, judged: Features, truth: Tensor, seed: int) -> tupl
     return first, second
 
 
-def _twin(model: Any, seed: int) -> Any:
+def make_twin(model: Any, seed: int) -> Any:
     """The same model with random weights, which knows the letters of the same words.
 
     Models draw from the one generator that all threads have, so only one of them is made at a time.

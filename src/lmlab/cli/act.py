@@ -16,7 +16,7 @@ from lmlab.messages import printable
 
 def act(
     run: Run,
-    env: Annotated[str, typer.Option(help="Environment: CartPole-v1 …, or builtin:world.")],
+    env: Annotated[str, typer.Option(help="CartPole-v1 …, builtin:cart-pole, or builtin:world.")],
     returns: Annotated[
         str | None, typer.Option("--return", help="Returns to ask for, as 100,500. (default: the best of the data)")
     ] = None,
@@ -38,8 +38,8 @@ def act(
 
       lmlab act runs/robot --env builtin:world --episodes 100 --video film.gif
 
-    Environments need gymnasium: pip install 'lmlab\\[rl]'. Episode k begins with the seed --seed + k, so runs can be
-    compared on the same episodes. Intervals are 95% intervals over episodes.
+    Environments need gymnasium: pip install 'lmlab\\[rl]'; builtin:cart-pole does not. Episode k begins with the seed
+    --seed + k, so runs can be compared on the same episodes. Intervals are 95% intervals over episodes.
 
     builtin:world is for runs of policy: each episode is a mission with a command. It prints how many missions are a
     success, of held-out scenes and of goals with an unseen combination of colour and shape, with the command and

@@ -92,7 +92,7 @@ COMMANDS: dict[str, Row] = {
     row.name: row
     for row in (
         Row("demo", START, "Train and compare eight models in about three minutes."),
-        Row("list", START, "List the models, or the sizes and settings of one.", BareCommand),
+        Row("list", START, "List the models, the settings of one, or the built-in data.", BareCommand),
         Row("train", TRAIN, "Train a language model on your own text."),
         Row("finetune", TRAIN, "Fine-tune a run on labelled examples, with baselines."),
         Row("average", TRAIN, "Average the weights of the last checkpoints of a run."),

@@ -12,7 +12,6 @@ from lmlab.cli.texts import check_outputs
 
 if TYPE_CHECKING:
     from lmlab.decoding.composer import Composer, Composition
-    from lmlab.tokenizers.processors.notes import Music
 
 
 def compose(
@@ -44,6 +43,7 @@ def compose(
     lead from notes to the earlier notes that they attend to most, over all layers and heads.
     """
     from lmlab.cli.console import progress_bar
+    from lmlab.data.readers.music.files import read_prime
     from lmlab.data.readers.music.midi import import_symusic, write_midi
     from lmlab.decoding.sampling import Sampling
     from lmlab.language_model import load
@@ -55,7 +55,7 @@ def compose(
     import_symusic()
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
     composer = load(run, device=choose_device(device)).composer
-    music = None if prime is None else _read_prime(prime)
+    music = None if prime is None else read_prime(prime)
     with progress_bar("composing") as progress:
         made = composer.compose(music, tokens=tokens, sampling=sampling, most=prime_tokens, report=progress)
     if not len(made.performance.pitches):
@@ -66,15 +66,6 @@ def compose(
     ended = "the model ended the piece" if made.ended else "length limit reached"
     count, seconds = len(made.performance.pitches), made.performance.seconds
     typer.echo(f"{output}: {count:,} notes, {seconds:.1f} s, {len(made.ids) - made.given:,} tokens; {ended}")
-
-
-def _read_prime(path: Path) -> Music:
-    from lmlab.data.readers.files import open_unpacked
-    from lmlab.data.readers.music.files import read_piece
-    from lmlab.data.readers.music.midi import LARGEST
-
-    with open_unpacked(path) as file:
-        return next(read_piece(file.read(LARGEST + 1), name=str(path))).music
 
 
 def _draw(composer: Composer, made: Composition, path: Path) -> None:

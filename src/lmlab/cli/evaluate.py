@@ -138,7 +138,7 @@ def evaluate(
     if data is not None or columns is not None or others or drop_bad_labels:
         if not run.is_dir():
             raise ValueError(f"{run} does not exist; give the folder of a fine-tuned run")
-        raise ValueError(f"{run} has not learnt a task: lmlab finetune {run} DATA -o NEW; translators take --source")
+        raise ValueError(without_task(run))
     from lmlab.cli.console import progress_bar
     from lmlab.language_model import load
     from lmlab.metrics.bleu import translation_metrics
@@ -184,6 +184,17 @@ def can(run: Path, ability: str) -> bool:
 
     config = read_json(run / "config.json") if (run / "config.json").is_file() else {}
     return isinstance(config, dict) and "kind" in config and ability in find(str(config["kind"])).does
+
+
+def without_task(run: Path) -> str:
+    """What to do with a run that has learnt no task, by the system that it was trained as."""
+    from lmlab.models import find
+    from lmlab.models.descriptions import describe_use
+    from lmlab.runs.storage import read_json
+
+    config = read_json(run / "config.json") if (run / "config.json").is_file() else {}
+    kind = config.get("kind") if isinstance(config, dict) else None
+    return f"{run} is no run: it has no config.json" if kind is None else describe_use(run, find(str(kind)))
 
 
 def _evaluate_task(

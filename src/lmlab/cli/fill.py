@@ -24,6 +24,9 @@ MOST_SHOWN = 20
 def fill(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of a masked language model (bert …).")],
     text: Annotated[str, typer.Argument(help="Text with [MASK] tokens; '-' reads standard input.")],
+    picture: Annotated[
+        str | None, typer.Option(help="Picture that the text is about, or test:N. (visualbert, vilbert)")
+    ] = None,
     top: Top = 5,
     jointly: Annotated[bool, typer.Option("--jointly", help="Fill several masks jointly: P(a) P(b | a).")] = False,
     order: Annotated[
@@ -44,9 +47,13 @@ def fill(
 
       lmlab fill runs/xlnet "[MASK] [MASK] is a city" --jointly --order 2,1
 
+      lmlab fill runs/visualbert "a [MASK] circle" --picture scene.png
+
     [MASK] or <mask> is one token. Several masks are filled independently, or jointly with --jointly; both
-    probabilities are shown.
+    probabilities are shown. A model of texts with pictures reads --picture beside the text; test:3 is the picture of
+    row 3 of the run's own test data, with its regions.
     """
+    from lmlab.cli.picture_texts import shown_picture
     from lmlab.decoding.filler import find_order
     from lmlab.language_model import load
     from lmlab.training.devices import choose_device
@@ -54,7 +61,14 @@ def fill(
     text = text_of(text).rstrip("\n") if is_stream(text) else text_of(text)
     find_order(order)
     model = load(run, device=choose_device(device))
-    found = model.fill(text, top=top, jointly=jointly, order=order, beams=beams)
+    found = model.fill(
+        text,
+        picture=None if picture is None else shown_picture(model, run, picture),
+        top=top,
+        jointly=jointly,
+        order=order,
+        beams=beams,
+    )
     if json_:
         import json
 

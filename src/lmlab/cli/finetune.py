@@ -70,6 +70,9 @@ def finetune(
         typer.Option(min=0, max=0.9, help="Fraction of DATA that selects the checkpoint. (default: 0.1)"),
     ] = None,
     epochs: Epochs = None,
+    budget: Annotated[
+        str | None, typer.Option(help="In place of --epochs: 60s, 200steps, 1e5tokens or 1e12flops.")
+    ] = None,
     seeds: Seeds = 1,
     seed: Annotated[int, typer.Option(min=0, help="First random seed.")] = 0,
     no_controls: NoControls = False,
@@ -96,7 +99,7 @@ def finetune(
 
       lmlab finetune runs/awd-lstm reviews.tsv -o runs/stars --how ulmfit
 
-      lmlab finetune runs/vit birds/ -o runs/birds
+      lmlab finetune runs/vit birds/ -o runs/birds --budget 60s
 
       lmlab finetune runs/bert reviews.tsv --examples 10,30,100,300,all --seeds 5 -o curve
 
@@ -150,6 +153,7 @@ def finetune(
             seeds=seeds,
             seed=seed,
             epochs=epochs,
+            budget=budget,
             controls=not no_controls,
             crf=crf,
             pool=pool,

@@ -21,6 +21,7 @@ from lmlab.comparison.tracks import track_of
 from lmlab.comparison.tracks.track import Column
 from lmlab.pages.formats import short
 from lmlab.training.progress import TrainingProgress
+from lmlab.units import main_unit
 
 BAR = 18
 
@@ -64,7 +65,7 @@ class LiveTable:
         row = self.rows[planned.name]
         done = BAR if progress.ended else round(progress.fraction * BAR)
         row["bar"] = f"[cyan]{'━' * done}[/cyan][dim]{'━' * (BAR - done)}[/dim]"
-        row["tokens"] = short(progress.tokens)
+        row["tokens"] = short(progress.units.get(main_unit(progress.units), 0))
         track = track_of(planned.system, planned.tokenizer)
         if line.get(track.curve.field) is not None:
             row["valid"] = f"{line[track.curve.field]:.3f} {track.curve.label}"
@@ -78,7 +79,7 @@ class LiveTable:
             "tokens": short(record["training"]["tokens"]),
         }
         self._draw()
-        tokens = f"{record['training']['tokens']:,} tokens"
+        tokens = f"{record['training']['tokens']:,} {track_of(planned.system, planned.tokenizer).read_unit}"
         self._line(f"{planned.name}: {score:.3f} {metric.label}, {tokens}")
 
     def failed(self, planned: PlannedRun, error: str) -> None:
@@ -155,7 +156,7 @@ def _table(ranking: Ranking, width: int) -> Table:
     bars = width >= 103 + 7 * (len(own) + bool(letters))
     names = ["", "model", score.column, *[""] * bars, "95% interval", *["group"] * bool(letters)]
     names += [column.title for column in own]
-    for column in (*names, "params", "tokens", "seconds", "joules"):
+    for column in (*names, "params", ranking.track.read_unit, "seconds", "joules"):
         table.add_column(column, justify="left" if column in ("model", "", "group") else "right", no_wrap=True)
     widest = max(map(ranking.score, ranking.ranked)) or 1.0
     basis = choose_basis(entry.training for entry in ranking.ranked)

@@ -9,16 +9,43 @@ import typer
 
 
 def list_(
-    system: Annotated[str | None, typer.Argument(help="Show the sizes and settings of this model.")] = None,
+    system: Annotated[
+        str | None, typer.Argument(metavar="[MODEL|data]", help="A model; or data, for the built-in data.")
+    ] = None,
 ) -> None:
-    """List the models, or the sizes and settings of one.
+    """List the models, the settings of one, or the built-in data.
 
-    Example:  lmlab list gpt2
+    Examples:
+
+      lmlab list
+
+      lmlab list gpt2
+
+      lmlab list data
     """
     from lmlab.cli.console import Console
 
     console = Console()
-    console.print(_one(system) if system else _all())
+    console.print(_data() if system == "data" else _one(system) if system else _all())
+
+
+def _data() -> Any:
+    """The built-in data, with the systems that learn from them."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
+    from rich.table import Table
+
+    from lmlab.data.readers.media import BUILT_IN
+
+    table = Table(title="Built-in data", title_justify="left", title_style="bold cyan", box=SIMPLE_HEAD)
+    table.add_column("DATA", no_wrap=True)
+    table.add_column("what it is")
+    table.add_column("for")
+    table.add_row("[bold]builtin[/bold]", "text: the documentation inside your Python", "all models of text")
+    for name, each in BUILT_IN.items():
+        others = f"; {each.more}" if each.more else ""
+        table.add_row(f"[bold]{name}[/bold]", each.what, f"{', '.join(each.systems)}{others}")
+    return Group(table, "Try one: lmlab train clip builtin:scenes -o RUN --budget 2min")
 
 
 def _all() -> Any:
@@ -35,7 +62,7 @@ def _all() -> Any:
     for ability in (each for each in DESCRIPTIONS.values() if each.name in known_for):
         table = Table(title=ability.title, title_justify="left", title_style="bold cyan", box=SIMPLE_HEAD, expand=True)
         for column, width, ratio in (
-            ("model", 14, None),
+            ("model", max(map(len, LINEAGE)), None),
             ("year", 4, None),
             ("what it is", None, 5),
             ("paper", None, 4),
@@ -45,7 +72,7 @@ def _all() -> Any:
             if row.does[0] == ability.name:
                 table.add_row(f"[bold]{row.name}[/bold]", str(row.year), row.summary, row.paper)
         tables.append(table)
-    return Group(*tables, "lmlab list NAME shows the sizes and settings of one.")
+    return Group(*tables, "lmlab list NAME shows the sizes and settings of one, lmlab list data the built-in data.")
 
 
 def _one(name: str) -> Any:

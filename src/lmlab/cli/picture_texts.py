@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -14,7 +15,9 @@ from lmlab.messages import printable
 
 if TYPE_CHECKING:
     from lmlab.analysis.pictures.matching import Matcher, Vectors
+    from lmlab.data.readers.media import Picture
     from lmlab.data.readers.pictures.files import PictureRow
+    from lmlab.language_model import LanguageModel
 
 
 def evaluate_matches(
@@ -170,6 +173,34 @@ def embed_both(run: Path, file: str, *, device: str) -> tuple[list[str], Vectors
         read = replace(matcher, progress=progress).embed_sources(sources)
     _warn(read.problems)
     return [sources[number].name for number in read.numbers], read.vectors
+
+
+def names_picture(text: str) -> bool:
+    """Whether a text is the name of a picture: of a file, or of a row of test data."""
+    from lmlab.data.readers.media import ENDINGS
+
+    return text.lower().endswith(ENDINGS["images"]) or re.fullmatch(r"test:\d+", text) is not None
+
+
+def shown_picture(model: LanguageModel, run: Path, name: str) -> Picture:
+    """The picture that a user names, in the size that a run reads: a file, or test:N of the run's own data."""
+    from lmlab.analysis.pictures.text_attention import open_picture
+    from lmlab.data.readers.pictures.regions import width_of
+    from lmlab.runs.held_out import find_picture
+    from lmlab.tokenizers.processors.pictures import PictureProcessor
+
+    found = find_picture(run, name)
+    if found.regions is not None or not isinstance(model.processor, PictureProcessor):
+        return open_picture(model, found)
+    if (width := getattr(model.model.config, "region_width", None)) not in (
+        None,
+        width_of(None, model.processor.shape),
+    ):
+        raise ValueError(
+            f"{run} reads regions that are vectors of {width} numbers, which {name} has not: name a picture of its own "
+            "data, as test:0"
+        )
+    return found._replace(pixels=model.processor.process(found.pixels))
 
 
 def open_matcher(run: Path, device: str) -> Matcher:

@@ -16,6 +16,9 @@ from lmlab.comparison.plan import Conditions, matched_parameters, read_fingerpri
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data.corpora.corpus import Corpus, Dataset
+from lmlab.data.corpora.episodes import EpisodeSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
+from lmlab.data.corpora.recordings import SpeechSplit
 from lmlab.data.corpora.sequences import SequenceSplit
 from lmlab.runs.run_files import CONDITIONS, LOCK, OtherSettingsError
 from lmlab.runs.storage import read_json, write_json
@@ -139,13 +142,21 @@ def _describe_split(split: Dataset) -> dict[str, int]:
     """The size of a split: of text in bytes and words, of other data in tokens."""
     if isinstance(split, SequenceSplit):
         return {"documents": len(split.documents), "tokens": split.size - len(split.documents)}
+    if isinstance(split, (PictureSplit, EpisodeSplit, SpeechSplit)):
+        return {
+            "items": len(split.starts)
+            if isinstance(split, EpisodeSplit)
+            else len(split.names)
+            if isinstance(split, SpeechSplit)
+            else split.size
+        }
     text = split.as_text()
     return {"documents": len(text.documents), "bytes": text.bytes, "words": text.words}
 
 
 def _vocabulary(corpus: Corpus) -> int:
     tokenizer = corpus.token_processor
-    return corpus.text_tokenizer.vocabulary if tokenizer is None else tokenizer.vocabulary
+    return 0 if tokenizer is None else tokenizer.vocabulary
 
 
 def _processor() -> str:

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lmlab.data.corpora.corpus import Dataset
+from lmlab.data.readers.clips import Clip
 from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 FEWEST_DOCUMENTS = 20
@@ -120,6 +122,7 @@ class Tests(NamedTuple):
     whole: TestText
     part: TestText  # of it, where scoring takes long
     sequences: HeldOutItems | None = None  # in place of text, of music and of pixels
+    media: Dataset | tuple[Clip, ...] | None = None  # in place of text, of pictures, recordings and episodes
 
 
 def make_test_text(texts: Sequence[str], *, prompt: str | None) -> TestText:

@@ -50,7 +50,10 @@ def join(
     """Score a run on the test text of a comparison that has these `records`; a ValueError says why it cannot be."""
     model = load(path, device=choose_device(description["train"].get("device", "auto")))
     system = read_json(path / "config.json")["kind"]
-    if tests.sequences is None:
+    if tests.media is not None:
+        tracks_of(system)
+        provenance, fingerprint = _examine_media(path, system, description), ""
+    elif tests.sequences is None:
         tracks_of(system)
         _check_tokenizer(model, path, system, _rivals(system, description, records), tests.whole)
         provenance = examine(path, description=description, test=tests.whole)
@@ -75,6 +78,15 @@ def join(
         "added": provenance.description,
         **(measured if provenance.same_text else _without_curves(measured)),
     }
+
+
+def _examine_media(path: Path, system: str, description: dict[str, Any]) -> Provenance:
+    """Whether a run takes part in a ranking of a comparison on pictures, recordings or episodes, and has its data."""
+    if not any(track.has(system) for name in description["systems"] for track in tracks_of(name)):
+        raise ValueError(f"{path} cannot be added: {system} is not ranked with {', '.join(description['systems'])}")
+    if (path / "recipe.json").is_file() and read_record(path).text_sha256 == description["text_sha256"]:
+        return Provenance("trained on the same data, split in the same way", True)
+    return Provenance("trained on other data; whether the test data were among them is not known", False)
 
 
 def _examine_items(model: LanguageModel, path: Path, description: dict[str, Any], test: HeldOutItems) -> Provenance:

@@ -13,7 +13,7 @@ from lmlab.comparison.notes import write_caveats, write_notes
 from lmlab.comparison.ranking import Ranking, rank
 from lmlab.comparison.records import COSTS, Record
 from lmlab.comparison.runner import Results
-from lmlab.comparison.tracks import TRACKS, all_tracks
+from lmlab.comparison.tracks import TRACKS, all_tracks, track_of
 from lmlab.comparison.tracks.sequences import SEQUENCES
 from lmlab.comparison.tracks.track import Track, Units
 from lmlab.metrics.statistics import Difference
@@ -29,7 +29,9 @@ def make_board(results: Results, *, added: Sequence[Record] = ()) -> Board:
         runs.setdefault(record["system"], []).append(record)
     runs |= {record["name"]: [record] for record in added}
     sequences = results.tests.sequences
-    tracks = TRACKS.values() if sequences is None else [SEQUENCES[sequences.tokenizer.kind]]
+    tracks: list[Track] = [*TRACKS.values()] if sequences is None else [SEQUENCES[sequences.tokenizer.kind]]
+    if results.tests.media is not None:
+        tracks = list(dict.fromkeys(track_of(name) for name in results.description["systems"]))
     rankings = [rank(track, runs, results) for track in tracks]
     board: Board = {"conditions": results.description}
     for ranking in rankings:

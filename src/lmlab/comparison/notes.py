@@ -130,7 +130,7 @@ def _of_intervals(results: Results, rankings: Sequence[Ranking]) -> Iterator[str
             "for the number of pairs (Holm)."
         )
     size = results.tests.whole.sizes.sum()
-    if size < SHORT_TEST and results.tests.sequences is None:
+    if size < SHORT_TEST and results.tests.sequences is None and results.tests.media is None:
         yield f"The test text is short ({int(size):,} bytes), so the confidence intervals are wide."
 
 
@@ -173,6 +173,8 @@ def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[
     for ranking in rankings:
         names = [*(entry.name for entry in ranking.ranked), *(each.name for each in ranking.apart)]
         runs = {name: joined.get(name, []) for name in names}
+        if not ranking.track.by_tokens:
+            continue
         if len(tokenizers_of(conditions, runs)) > 1:
             yield (
                 "The models use different tokenizers, so only bits per byte are compared; perplexities per token "

@@ -10,10 +10,11 @@ from pydantic import Field
 
 from lmlab.comparison.matching import match_width, parse_match
 from lmlab.comparison.tracks import TRACKS, systems_of, tracks_of
+from lmlab.comparison.variants import folder_name, parse_variant, system_of
 from lmlab.config import Config, suggest
 from lmlab.costs.parameters import count_parameters
 from lmlab.data import make_config
-from lmlab.data.config import AnyData
+from lmlab.data.config import AnyData, DataConfig
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.models import LINEAGE, find, load_class, outline
 from lmlab.objectives import load_objective
@@ -102,15 +103,18 @@ def make_conditions(
     if "-" in text:
         raise ValueError("a comparison reads its text more than once: save standard input to a file and give the file")
     systems = choose_systems(models)
+    for system in systems:
+        parse_variant(system)
     parse_budget(budget)
     if match is not None:
         parse_match(match)
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: give at least 1")
-    config = make_config({"text": list(text), **(data or {})})
-    chosen = choose_tokenizers(systems, tokenizers, usual=config.usual_tokenizer(OTHERS) or OTHERS)
+    config = make_config({"text": list(text), **(data or {})}, reads=_common_reads(systems))
+    chosen = choose_tokenizers(systems, tokenizers, data=config)
     for system, spec in chosen.items():
-        tracks_of(system, spec)
+        for track in tracks_of(system, spec):
+            track.check()
     conditions = Conditions(
         data=config,
         systems=systems,
@@ -145,18 +149,52 @@ def choose_systems(text: str) -> list[str]:
     return names
 
 
-def choose_tokenizers(systems: Sequence[str], given: Sequence[str], *, usual: str = OTHERS) -> dict[str, str]:
-    """One tokenizer for all, or `own`, or `SYSTEM=SPEC` for some of them; `usual` is that of the data."""
-    common, special = usual, {}
+def _common_reads(systems: Sequence[str]) -> tuple[str, ...]:
+    """The kinds of data that all systems learn from; a ValueError if there is none."""
+    reads = {system: find(system_of(system)).reads for system in systems}
+    common = [kind for kind in reads[systems[0]] if all(kind in each for each in reads.values())]
+    if not common:
+        kinds = {each[0]: system for system, each in reversed(reads.items())}
+        described = " and ".join(f"{system} from {kind}" for kind, system in kinds.items())
+        raise ValueError(f"--models: {described} learn; compare systems that learn from the same data")
+    return tuple(common)
+
+
+def choose_tokenizers(
+    systems: Sequence[str], given: Sequence[str], *, data: DataConfig | None = None
+) -> dict[str, str]:
+    """One tokenizer for all, or `own`, or `SYSTEM=SPEC` for some of them; by default that of the data.
+
+    Systems that read no text have none, "", and those of pictures or recordings with texts have their own.
+    """
+    common: str | None = None
+    special: dict[str, str] = {}
     for text in given:
         name, equals, spec = text.partition("=")
         if equals and name in LINEAGE:
-            if name not in systems:
+            if name not in map(system_of, systems):
                 raise ValueError(f"--tokenizer {text}: {name} is not in --models{suggest(name, systems)}")
             special[name] = _written(spec)
         else:
             common = text if text == "own" else _written(text)
-    return {system: special.get(system, OWN.get(system, OTHERS) if common == "own" else common) for system in systems}
+    chosen = {}
+    for system in systems:
+        base, usual = system_of(system), _usual_tokenizer(system, data)
+        own = OWN.get(base, OTHERS) if _by_tokens(system) else usual
+        chosen[system] = special.get(base, usual if common is None else own if common == "own" else common)
+    return chosen
+
+
+def _usual_tokenizer(system: str, data: DataConfig | None) -> str:
+    if data is None:
+        return OTHERS
+    if _by_tokens(system):
+        return data.usual_tokenizer(OTHERS) or OTHERS
+    return data.usual_tokenizer(find(system_of(system)).tokenizer) or ""
+
+
+def _by_tokens(system: str) -> bool:
+    return all(track.by_tokens for track in tracks_of(system))
 
 
 def _written(spec: str) -> str:
@@ -180,6 +218,10 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
         )
     if isinstance(corpus.processor, SequenceTokenizer):
         _check_sequences(corpora, conditions)
+        return
+    if not all(map(_by_tokens, conditions.systems)):
+        if conditions.sweep and corpus.valid is None:
+            raise ValueError("--sweep needs validation data, and none are held out; give --split three fractions")
         return
     size = corpus.test.as_text().bytes
     if size < MIN_TEST_BYTES:
@@ -236,12 +278,13 @@ def plan(conditions: Conditions, corpora: Mapping[str, Corpus]) -> tuple[list[Pl
                 recipe = _recipe(conditions, system, seed=seed)
                 if target is not None and not counted:
                     known = _settings_from_corpus(recipe, corpora[conditions.tokenizers[system]])
-                    matched = match_width(system, {**recipe.model, **known}, target=target)
+                    matched = match_width(system_of(system), {**recipe.model, **known}, target=target)
                     kept = {name: value for name, value in matched.items() if name not in known}
                     recipe = recipe.model_copy(update={"model": kept})
-                name = system if len(seeds) == 1 and len(conditions.seeds) == 1 else f"{system}-seed{seed}"
+                folder = folder_name(system)
+                name = folder if len(seeds) == 1 and len(conditions.seeds) == 1 else f"{folder}-seed{seed}"
                 spec = conditions.tokenizers[system]
-                planned_runs.append(PlannedRun(system if counted else name, system, seed, recipe, spec))
+                planned_runs.append(PlannedRun(folder if counted else name, system, seed, recipe, spec))
         except ValueError as error:
             skipped.append(Skipped(system, system, str(error)))
     return planned_runs, skipped
@@ -258,14 +301,14 @@ def matched_parameters(conditions: Conditions, corpora: Mapping[str, Corpus]) ->
     for system in filter(trains, conditions.systems):
         recipe = _recipe(conditions, system, seed=0)
         known = _settings_from_corpus(recipe, corpora[conditions.tokenizers[system]])
-        counts.append(count_parameters(outline(system, {**recipe.model, **known})).total)
+        counts.append(count_parameters(outline(system_of(system), {**recipe.model, **known})).total)
     return int(float(f"{statistics.median_low(counts):.2g}")) if counts else None
 
 
 def trains(system: str) -> bool:
     """Whether a system learns by gradients; an n-gram counts."""
 
-    return find(system).trained_by == "gradient"
+    return find(system_of(system)).trained_by == "gradient"
 
 
 def budget_of(conditions: Conditions, system: str, corpus: Corpus) -> str:
@@ -283,11 +326,12 @@ def write_budget(budget: Budget) -> str:
 
 def _recipe(conditions: Conditions, system: str, *, seed: int) -> Recipe:
     train = {**TRAINING, **conditions.train, "budget": conditions.budget, "seed": seed}
+    variant = parse_variant(system)
     return make_recipe(
         {
             "data": conditions.data.model_dump(),
-            "tokenizer": {"spec": conditions.tokenizers[system]},
-            "model": {"kind": system, "size": conditions.size},
+            "tokenizer": {"spec": conditions.tokenizers[system] or None},
+            "model": {"kind": variant.system, "size": variant.size or conditions.size, **variant.settings},
             "train": train,
         }
     )
@@ -304,6 +348,8 @@ def read_fingerprints(conditions: Conditions, corpora: Mapping[str, Corpus]) -> 
 def _fingerprint(recipe: Recipe, corpus: Corpus) -> str:
     if isinstance(corpus.processor, SequenceTokenizer):
         return corpus.processor.fingerprint
+    if corpus.tokenizer is None:
+        return ""
     return text_fingerprint(corpus.text_tokenizer.with_specials(load_objective(recipe.objective["kind"]).specials))
 
 

@@ -29,7 +29,7 @@ def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
     """Learning curves against each thing that is spent."""
     metric, shown = ranking.track.curve, f"{ranking.track.curve.label} (validation)"
     charts = []
-    for axis, label in AXES.items():
+    for axis, label in {**AXES, "tokens": f"{ranking.track.read_unit} read in training"}.items():
         series = [
             Series(
                 entry.name,
@@ -55,7 +55,7 @@ def cost_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
         "joules": ("joules of training" + ", validation included" * (not basis.alone), _spent(basis.joules)),
         "seconds": ("seconds of training", _spent("seconds")),
         "flops": ("training FLOPs", _spent("flops")),
-        "tokens": ("tokens read in training", _spent("tokens")),
+        "tokens": (f"{ranking.track.read_unit} read in training", _spent("tokens")),
         "parameters": ("parameters", lambda entry: float(entry.parameters)),
     }
     charts = []

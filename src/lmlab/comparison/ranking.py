@@ -12,6 +12,7 @@ from lmlab.comparison.records import Record, last_doubling, mean_costs, mean_cur
 from lmlab.comparison.runner import Results
 from lmlab.comparison.tracks import track_of
 from lmlab.comparison.tracks.track import Track, Units
+from lmlab.comparison.variants import system_of
 from lmlab.metrics.statistics import FEWEST_UNITS, Difference, Scores, letter_display, tied_groups
 
 APART_REASON = (
@@ -128,7 +129,7 @@ def _entry(track: Track, name: str, records: Sequence[Record], scores: Scores, s
     curve = mean_curve([each["curve"] for each in records])
     return Entry(
         name=name,
-        kind=first["system"],
+        kind=system_of(first["system"]),
         predicts=track.name,
         run=first["run"] if "run" in first else [each["name"] for each in records],
         seeds=[each["seed"] for each in records],
@@ -153,4 +154,4 @@ def _entry(track: Track, name: str, records: Sequence[Record], scores: Scores, s
 
 
 def _failed(track: Track, system: str, error: str) -> Entry:
-    return Entry(name=system, kind=system, predicts=track.name, status="failed", error=error)
+    return Entry(name=system, kind=system_of(system), predicts=track.name, status="failed", error=error)

@@ -16,14 +16,15 @@ from lmlab.runs.recipe import Recipe
 from lmlab.runs.storage import digest, read_json, write_json
 from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import TrainingProgress
-from lmlab.units import training_seconds
+from lmlab.units import main_unit, read_speed, training_seconds
 
 Record = dict[str, Any]
 """The content of `scores/RUN.json`: the system of a run, what its track measures (see `tracks`), and `spent`."""
 Curve = list[dict[str, float]]
 """Points with `tokens`, `seconds`, `flops`, `joules`, and the metric; `seconds` are of training alone."""
 COSTS = ("tokens", "steps", "flops", "seconds", "wall_seconds", "cpu_seconds", "gpu_seconds", "joules", "grams")
-"""What every finished run has; `seconds` are of training alone, what follows them includes validation."""
+"""What every finished run has. `tokens` are examples where no tokens are counted; `seconds` are of training alone, what
+follows them includes validation."""
 TRAINING_JOULES = "training_joules"
 """Joules of training alone, where they were metered apart."""
 NOTABLE_VALIDATION = 0.05
@@ -59,7 +60,7 @@ def spent(progress: TrainingProgress, recipe: Recipe) -> dict[str, float]:
     alone = Cost(*progress.training_cost)
     whole = alone.seconds > 0 and math.isclose(alone.seconds, progress.seconds, rel_tol=0.01)  # from the first step on
     return {
-        "tokens": progress.tokens,
+        "tokens": progress.units.get(main_unit(progress.units), 0),
         "steps": progress.step,
         "flops": progress.flops,
         "seconds": progress.seconds,
@@ -114,7 +115,7 @@ def read_curve(path: Path, *, metric: str) -> Curve:
             continue
         curve.append(
             {
-                "tokens": line["tokens"],
+                "tokens": line["tokens"] if "tokens" in line else line[(read_speed(line) or ("step",))[0]],
                 "seconds": training_seconds(line),
                 "flops": line.get("flops", 0.0),
                 "joules": line["cost"]["joules"],

@@ -15,6 +15,7 @@ from lmlab.comparison.plots import choose_colours, cost_charts, curve_charts
 from lmlab.comparison.ranking import Ranking
 from lmlab.comparison.records import EXTRAPOLATED, Basis, choose_basis, validation_seconds
 from lmlab.comparison.tracks.track import Track
+from lmlab.data import DATA
 from lmlab.models import LINEAGE
 from lmlab.pages.figures import Chart
 from lmlab.pages.formats import duration, number, short, size
@@ -99,7 +100,7 @@ def make_report(board: Board, passages: Mapping[tuple[str, str], Passage]) -> Ma
     conditions = board["conditions"]
     return render(
         "comparison.html",
-        title=f"{sum(len(ranking.ranked) for ranking in rankings)} language models compared",
+        title=f"{sum(len(ranking.ranked) for ranking in rankings)} models compared",
         headline=headline(rankings[0]),
         conclusion=conclusion(rankings[0]),
         lead={
@@ -112,6 +113,7 @@ def make_report(board: Board, passages: Mapping[tuple[str, str], Passage]) -> Ma
         rankings=[view_ranking(ranking, board, passages, first=ranking is rankings[0]) for ranking in rankings],
         extrapolated=EXTRAPOLATED,
         notes=board["notes"],
+        use=rankings[0].track.use,
         conditions=_conditions(conditions, rankings),
         versions={**conditions["versions"], **conditions["machine"]},
     )
@@ -131,7 +133,7 @@ def _describe_others(rankings: Sequence[Ranking]) -> list[str]:
 
 def _describe_size(split: Mapping[str, int], what: str) -> str:
     """The size of a split in words: `1.2 MB of text`, `77 test pieces`."""
-    return f"{size(split['bytes'])} of {what}" if "bytes" in split else f"{split['documents']:,} {what}"
+    return f"{size(split['bytes'])} of {what}" if "bytes" in split else f"{next(iter(split.values())):,} {what}"
 
 
 def _spaced(budget: str) -> str:
@@ -142,14 +144,19 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
     data, text = conditions["data"], conditions["text"]
     specs = dict.fromkeys(conditions["tokenizers"].values())
     tokenizer = ", ".join(
-        f"{spec} ({conditions['vocabularies'][spec]:,} types{', lossy' * conditions['lossy'][spec]})" for spec in specs
+        f"{spec} ({conditions['vocabularies'][spec]:,} types{', lossy' * conditions['lossy'][spec]})"
+        if spec
+        else "none"
+        for spec in specs
     )
     if len(specs) > 1:
-        tokenizer = ", ".join(f"{system}: {spec}" for system, spec in conditions["tokenizers"].items())
+        tokenizer = ", ".join(f"{system}: {spec or 'none'}" for system, spec in conditions["tokenizers"].items())
     in_part = any(ranking.track.on_part for ranking in rankings)
     part = f"{conditions['part']['documents']:,} documents, {conditions['part']['bytes']:,} bytes of the test text"
     return {
-        "text": ", ".join(data.get("text") or data.get("notes") or data.get("images")),
+        "data" if "text" not in data else "text": ", ".join(
+            next(data[key] for kind in DATA.values() for key in kind.keys if data.get(key))
+        ),
         **({"documents": data["documents"]} if "documents" in data else {}),
         **{
             f"{name} {rankings[0].track.tested.removeprefix('test ')}": ", ".join(
@@ -159,7 +166,7 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
         },
         **({"pseudo-log-likelihood of": part} if in_part else {}),
         "split": "separate texts"
-        if data["valid"] or data["test"]
+        if data.get("valid") or data.get("test")
         else ", ".join(f"{share:g}" for share in data["split"]),
         "tokenizer": tokenizer,
         "budget of each model": conditions["budget"],
@@ -170,7 +177,7 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
         "seeds": ", ".join(map(str, conditions["seeds"])),
         "learning rates": "chosen by --sweep" if conditions["sweep"] else "defaults of each model",
         "other settings": ", ".join(f"train.{key}={value}" for key, value in conditions["train"].items()) or "none",
-        "SHA-256 of the text": conditions["text_sha256"],
+        "SHA-256 of the data" if "text" not in data else "SHA-256 of the text": conditions["text_sha256"],
     }
 
 
@@ -242,7 +249,7 @@ def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> Leaderboard:
         for entry in ranked
     ]
     score = f"{track.score.label}: {track.score.metric.better} is better"
-    costs = ["parameters", "training tokens", f"time {of}", f"energy {of}, CO2e"]
+    costs = ["parameters", f"training {track.read_unit}", f"time {of}", f"energy {of}, CO2e"]
     columns = ["", "model", score, "", *["group"] * bool(letters), *own, *costs]
     left_out = [LeftOut(each.name, "not ranked", each.reason) for each in ranking.apart]
     failed = [LeftOut(entry.name, "failed", entry.error) for entry in ranking.entries if entry.status != "ok"]

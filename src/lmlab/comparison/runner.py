@@ -27,6 +27,9 @@ from lmlab.comparison.tracks.track import Track
 from lmlab.costs.parameters import count_parameters
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.episodes import EpisodeSplit
+from lmlab.data.corpora.pictures.split import PictureSplit
+from lmlab.data.corpora.recordings import SpeechConfig, split_clips
 from lmlab.data.corpora.sequences import SequenceSplit
 from lmlab.language_model import LanguageModel, load
 from lmlab.runs import run
@@ -148,15 +151,19 @@ def prepare_corpora(conditions: Conditions, watcher: Watcher) -> dict[str, Corpu
     """The text as tokens of each tokenizer that is in use; the documents and their split are the same for all."""
     corpora = {}
     for spec in dict.fromkeys(conditions.tokenizers.values()):
-        corpora[spec] = prepare(conditions.data, processor=spec, progress=watcher.stage)
+        corpora[spec] = prepare(conditions.data, processor=spec or None, progress=watcher.stage)
     return corpora
 
 
 def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
     """The test documents, which are the same whatever the tokenizer; the part is as short as the finest wants it."""
     test = next(iter(corpora.values())).test
+    empty = TestText([], "")
+    if isinstance(conditions.data, SpeechConfig):
+        return Tests(empty, empty, media=tuple(split_clips(conditions.data)["test"]))
+    if isinstance(test, (PictureSplit, EpisodeSplit)):
+        return Tests(empty, empty, media=test)
     if isinstance(test, SequenceSplit):
-        empty = TestText([], "")
         return Tests(empty, empty, HeldOutItems(list(test.items()), test.tokenizer))
     in_part = [
         spec for system, spec in conditions.tokenizers.items() if any(track.on_part for track in tracks_of(system))

@@ -12,6 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from lmlab.data.readers.cart_pole import BUILTIN as CART_POLE
+from lmlab.data.readers.cart_pole import CartPole
+from lmlab.data.readers.robot_world import NAME as WORLD
 from lmlab.models.abilities import ChoosesActions
 from lmlab.tokenizers.processors.episodes import EpisodeProcessor
 
@@ -77,18 +80,31 @@ class Actor:
         return played
 
 
-def open_environment(name: str, processor: EpisodeProcessor, *, film: bool = False) -> Any:
-    """Open a gymnasium environment; a ValueError if it is unknown, or if its states or actions are of other sizes."""
+def _make(name: str, render_mode: str | None) -> Any:
+    if name == CART_POLE:
+        return CartPole(render_mode=render_mode)
+    if name.startswith("builtin:"):
+        raise ValueError(f"environment {name!r} is not built in: {CART_POLE}, or {WORLD} for runs of policy")
     try:
         import gymnasium
     except ImportError:
-        raise ValueError("environments need gymnasium: pip install 'lmlab[rl]'") from None
-    if film:
+        raise ValueError(
+            f"{name} needs gymnasium: pip install 'lmlab[rl]'; {CART_POLE} is the pole on a cart without it"
+        ) from None
+    if render_mode is not None:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # films are drawn in memory, and need no screen
     try:
-        environment = gymnasium.make(name, render_mode="rgb_array" if film else None)
+        return gymnasium.make(name, render_mode=render_mode)
     except (gymnasium.error.Error, ModuleNotFoundError, ImportError) as error:
         raise ValueError(f"environment {name!r} cannot be opened: {str(error).splitlines()[0]}") from None
+
+
+def open_environment(name: str, processor: EpisodeProcessor, *, film: bool = False) -> Any:
+    """Open an environment of gymnasium, or the built-in one.
+
+    A ValueError if it is unknown, or if its states or actions are of other sizes than those of the run.
+    """
+    environment = _make(name, "rgb_array" if film else None)
     shape = environment.observation_space.shape
     if shape is None or int(np.prod(shape)) != processor.state_width:
         environment.close()

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -87,6 +87,8 @@ class MaskFiller:
     frame: Frame
     by_generator: bool = False
     """Whether it is not the model that users hold: ELECTRA's discriminator cannot fill masks, its generator can."""
+    inputs: Mapping[str, Tensor] = field(default_factory=dict)
+    """What the model reads beside the text, one row each: the regions of a picture."""
     progress: ReportProgress | None = None
     """Called after each pass over the text with the number of passes done and in total."""
 
@@ -107,7 +109,8 @@ class MaskFiller:
         sequence = find_order(order, len(masked.positions))
         tokenizer = self.tokenizer
         count = len(masked.positions)
-        masks = _Masks(self.model, masked, sequence, self.progress, 1 + count + (count if jointly else 0))
+        readings = 1 + count + (count if jointly else 0)
+        masks = _Masks(self.model, masked, sequence, self.inputs, progress=self.progress, readings=readings)
         alone = masks.alone()
         chosen = masks.search(max(beams, top)) if jointly else _best_products(alone, top)
         chosen = chosen[:top]
@@ -158,10 +161,13 @@ class _Masks:
         model: FillsMasks,
         masked: MaskedText,
         sequence: list[int] | None,
+        inputs: Mapping[str, Tensor],
+        *,
         progress: ReportProgress | None,
         readings: int,
     ) -> None:
         self.model, self.sequence = model, sequence
+        self.inputs = {name: value.to(model.device) for name, value in inputs.items()}
         self.progress, self.readings, self.done = progress, readings, 0
         self.row = torch.tensor([masked.tokens], device=model.device)
         self.positions = torch.tensor(masked.positions, device=model.device)
@@ -211,7 +217,8 @@ class _Masks:
 
     def _read(self, rows: Tensor, at: Tensor) -> Tensor:
         check_cancelled()
-        hidden = self.model.read(tokens=rows, at=at)
+        beside = {name: value.expand(len(rows), *value.shape[1:]) for name, value in self.inputs.items()}
+        hidden = self.model.read(tokens=rows, at=at, **beside)
         self.done += 1
         if self.progress is not None:
             self.progress(self.done, self.readings)

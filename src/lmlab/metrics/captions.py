@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,10 @@ class CaptionBleu(SummedMetric):
     name = "bleu"
     bounds = (0.0, 100.0)
 
-    def __init__(self) -> None:
-        self.bleu: Any = translation_metrics(needs="BLEU needs")["bleu"]
+    @cached_property
+    def bleu(self) -> Any:
+        """sacrebleu's metric; a ValueError where it is not installed."""
+        return translation_metrics(needs="BLEU needs")["bleu"]
 
     @property
     def signature(self) -> str:

@@ -401,6 +401,8 @@ ABILITIES = {
     name: Ability(name, KINDS[name], each.does, each.uses, each.systems) for name, each in DESCRIPTIONS.items()
 }
 
+WRITERS = ("transcripts", "captions", "commands")
+"""Abilities to write a target from something that is not text: such a model translates no text."""
 A = TypeVar("A")
 
 
@@ -435,6 +437,8 @@ def require(model: object, kind: type[A]) -> A:
         return found
     wanted = next(each for each in ABILITIES.values() if each.kind is listed_ability(kind))
     able = [each for each in ABILITIES.values() if each.name != "pairs" and ability(model, each.kind) is not None]
+    if any(each.name in WRITERS for each in able):
+        able = [each for each in able if each.name in WRITERS]
     description = DESCRIPTIONS[wanted.name]
     is_a = f"is {DESCRIPTIONS[able[0].name].model}; it " if able else ""
     verbs = dict.fromkeys(verb for each in able for verb in each.uses.replace(" and ", ", ").split(", "))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from lmlab.models.defaults import System
 
 
 class Description(NamedTuple):
@@ -187,3 +191,13 @@ DESCRIPTIONS: dict[str, Description] = {
         ),
     )
 }
+
+
+def describe_use(run: str | Path, system: System) -> str:
+    """What to do with a run that has learnt no task, where one is asked for: the commands of its system."""
+    known = DESCRIPTIONS[system.does[0]]
+    own = [command.format(run=run, prompt='"…"', masked='"… [MASK]"') for command in known.commands]
+    if known.name in ("transcripts", "captions", "commands", "actions"):
+        return f"{run} is {known.model} and has learnt no task: {' or '.join(own)}"
+    translators = "; a translator takes --source and --target" if known.name == "target text" else ""
+    return f"{run} has not learnt a task; fine-tune it: lmlab finetune {run} DATA -o NEW{translators}"

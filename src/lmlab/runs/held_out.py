@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Sequence
 from itertools import islice
@@ -13,7 +14,10 @@ from numpy.typing import NDArray
 
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus, Processor
+from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.sequences import SequenceSplit
+from lmlab.data.readers.media import Picture
+from lmlab.data.readers.pictures.decoding import read_picture
 from lmlab.data.readers.text import STANDARD_INPUT
 from lmlab.runs.jobs import Reporter, Silent
 from lmlab.runs.model_files import load_source_tokenizer, load_tokenizer
@@ -57,6 +61,27 @@ def held_out_items(path: str | Path, count: int | None = None) -> list[NDArray[n
     if not isinstance(split, SequenceSplit):
         raise ValueError(f"{path} has no held-out data that are sequences of tokens, as music and pixels are")
     return list(islice(split.items(), count))
+
+
+def find_picture(path: Path, name: str) -> Picture:
+    """A picture by the name of its file, or `test:N`: the picture of row N of the test data of a run, from 0 on."""
+    number = re.fullmatch(r"test:(\d+)", name)
+    if number is None or Path(name).exists():
+        return Picture(read_picture(name))
+    split = held_out_pictures(path)
+    if int(number[1]) >= split.size:
+        raise ValueError(f"{name}: {path} has {split.size} test pictures, test:0 to test:{split.size - 1}")
+    return split.picture(int(number[1]))
+
+
+def held_out_pictures(path: str | Path) -> PictureSplit:
+    """The pictures that a run did not learn from, with their classes, texts and regions; of its own data."""
+    path = as_path(path)
+    corpus = reopen_corpus(read_record(path), path, Silent())
+    split = corpus.test or corpus.valid
+    if not isinstance(split, PictureSplit):
+        raise ValueError(f"{path} has no test data that are pictures: give the file of a picture")
+    return split
 
 
 def reopen_corpus(

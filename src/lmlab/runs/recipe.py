@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from lmlab.config import Config, build, suggest, with_article
-from lmlab.data import make_config
+from lmlab.data import DATA, make_config
 from lmlab.data.config import AnyData
+from lmlab.data.readers.media import check_built_in
 from lmlab.models import ARCHITECTURES, System, find, load_class, outline
 from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, listed_ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
@@ -85,6 +86,8 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     for name in model:
         if name not in cls.Config.model_fields:
             raise ValueError(f"unknown setting model.{name} of {kind}{suggest(name, cls.Config.model_fields)}")
+    if "text" not in system.reads and values.get("origin") is None:
+        check_built_in(str(kind), _named(values.get("data", {})))
     data = make_config(values.get("data", {}), reads=system.reads)
     usual: dict[str, Any] = {"spec": data.usual_tokenizer(system.tokenizer)}
     origin = None if values.get("origin") is None else str(values["origin"])
@@ -118,6 +121,12 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     )
     check_abilities(recipe)
     return recipe
+
+
+def _named(data: Mapping[str, Any]) -> list[Any]:
+    """The files of training data as they are given, whatever their kind."""
+    found = [data[key] for kind in DATA.values() for key in kind.keys if data.get(key) is not None]
+    return [path for each in found for path in ([each] if isinstance(each, str) else list(each))]
 
 
 def _check_types(values: Any) -> None:

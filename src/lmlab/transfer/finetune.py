@@ -13,7 +13,7 @@ from typing import Any
 from lmlab.data.corpora.example_splits import SELECTED
 from lmlab.messages import suggest_keywords
 from lmlab.runs.jobs import Reporter
-from lmlab.training.budget import check_epochs
+from lmlab.training.budget import check_epochs, parse_budget
 from lmlab.transfer.folder import Execution, Finetuned, finetune_trial, study_trials
 from lmlab.transfer.from_scratch import format_coverage, is_architecture
 from lmlab.transfer.recipe import check_method, read_origin
@@ -44,6 +44,7 @@ def finetune(
     seeds: int = 1,
     seed: int = 0,
     epochs: float | None = None,
+    budget: str | None = None,
     controls: bool = True,
     crf: bool = False,
     pool: str | None = None,
@@ -67,6 +68,9 @@ def finetune(
     learning curve instead: numbers of training examples, None for all. `layers` chooses the layers of a frozen
     model that are read; `layers="all"` compares six choices.
 
+    Training lasts `epochs` passes over the examples (3 by default; frozen: 20), or as long as a `budget` such as
+    200steps, 60s or 1e12flops allows; the model from scratch gets the same budget.
+
     Files of `valid` and `test` are scored whole; with leaks='train', training examples that occur in them are removed,
     with leaks='test' their own. With `valid` and no `test`, a fraction `select` of the training examples (default 0.1)
     chooses the checkpoint. `drop_bad_labels` leaves out rows whose score is not a number.
@@ -88,6 +92,12 @@ def finetune(
         layers = str(further.pop("layers"))
     if twice := given.keys() & further.keys():
         raise ValueError(f"--{min(twice)} and --set objective.{min(twice)} are the same setting: give one of them")
+    if budget is not None:
+        if epochs is not None or "budget" in training:
+            other = "--epochs" if epochs is not None else "--set train.budget"
+            raise ValueError(f"--budget {budget} and {other} both say how long to train: give one of them")
+        parse_budget(budget)
+        training["budget"] = budget
     if device is not None:
         training = {"device": device, **training}
     trial = Trial(

@@ -19,7 +19,7 @@ from lmlab.runs.storage import TASK, read_json
 from lmlab.tasks import load_task
 from lmlab.tasks.records import METHODS as TASK_METHODS
 from lmlab.tokenizers.frames import FILE, NO_BOUNDARY, Frame
-from lmlab.training.budget import check_epochs
+from lmlab.training.budget import check_epochs, parse_budget
 
 METHODS = (*TASK_METHODS, "ulmfit")
 """How a run learns a task: which weights learn; ulmfit tunes the language model on the texts first, then is gradual."""
@@ -62,7 +62,7 @@ def plan_finetuning(
     examples = len(labelled.train)
     batch = int((train or {}).get("batch", min(32, max(1, examples))))
     steps_per_epoch = math.ceil(examples / batch)
-    epochs = epochs or usual_epochs(method, steps_per_epoch)
+    epochs = epochs or budget_epochs(train or {}, steps_per_epoch, batch) or usual_epochs(method, steps_per_epoch)
     objective = {
         "kind": labelled.task,
         "method": method,
@@ -165,6 +165,15 @@ def metrics_of(objective: Mapping[str, Any]) -> dict[str, Metric]:
 def watch_setting(labelled: Labelled, objective: Mapping[str, Any]) -> dict[str, str]:
     """The setting that chooses the checkpoint by the main metric, where there are examples to choose by."""
     return {"watch": next(iter(metrics_of(objective)))} if parts_of(labelled)[1] else {}
+
+
+def budget_epochs(train: Mapping[str, Any], steps_per_epoch: int, batch: int) -> float | None:
+    """The epochs of a budget that is counted in epochs, steps or examples; None for another, or for none."""
+    if "budget" not in train:
+        return None
+    budget = parse_budget(str(train["budget"]))
+    per_epoch = {"epochs": 1.0, "steps": float(steps_per_epoch), "examples": float(batch * steps_per_epoch)}
+    return budget.amount / per_epoch[budget.unit] if budget.unit in per_epoch else None
 
 
 def usual_epochs(method: str, steps_per_epoch: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -32,6 +33,10 @@ DEPTHS = (1, 5, 10)
 """The k of recall@k."""
 PLAIN = ("{}",)
 """The template of a label without one."""
+
+
+class UnknownWordWarning(UserWarning):
+    """A label or a query has words that the model has not learnt."""
 
 
 class ReadPictures(NamedTuple):
@@ -123,9 +128,27 @@ class Matcher:
             raise ValueError(problems[0] if problems else "there are no pictures")
         return ReadPictures(vectors, numbers, problems)
 
+    def unknown_words(self, texts: Sequence[str]) -> list[str]:
+        """The words of texts that are not in the vocabulary, each once."""
+        words = dict.fromkeys(word for text in texts for word in text.split())
+        ids = (np.asarray(self.tokenizer.encode(word)) for word in words)
+        return [word for word, own in zip(words, ids, strict=True) if self.tokenizer.is_unknown(own).any()]
+
+    def warn_of_unknown(self, texts: Sequence[str]) -> None:
+        """Warn of words that are not in the vocabulary: the model reads the same unknown token for all of them."""
+        if unknown := self.unknown_words(texts):
+            shown = ", ".join(repr(word) for word in unknown[:5]) + (", …" if len(unknown) > 5 else "")
+            warnings.warn(
+                f"not in the vocabulary of the run: {shown}; it reads the same unknown token for each of them, so what "
+                "it gives for such a text means little. Use words of its training captions",
+                UnknownWordWarning,
+                stacklevel=3,
+            )
+
     def embed_labels(self, labels: Sequence[str], templates: Sequence[str] = PLAIN) -> Vectors:
         """The unit vector [L, E] of each label: the mean over its templates, normalised (section 3.1.4)."""
         check_labels(labels, templates)
+        self.warn_of_unknown([*labels, *(template.replace("{}", " ") for template in templates)])
         texts = [template.replace("{}", label) for label in labels for template in templates]
         means = self.embed_texts(texts).reshape(len(labels), len(templates), -1).mean(1)
         unit: Vectors = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), 1e-12)

@@ -77,6 +77,8 @@ def search(matcher: Matcher, query: str, data: str, *, top: int = 5) -> Found:
     if not query.strip():
         raise ValueError("the query is empty: give a few words, or the path of a picture")
     own = picture_source(query) if is_picture(query) else None
+    if own is None:
+        matcher.warn_of_unknown([query])
     wanted = matcher.embed_texts([query]) if own is None else matcher.embed_sources([own]).vectors
     shown = () if own is None else (matcher.processor.process(own.read()),)
     if data.lower().endswith(TEXT_ENDINGS):

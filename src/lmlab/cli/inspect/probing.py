@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def probing(
     run: NeuralRun,
-    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="CoNLL-U, or a table with text and label.")],
+    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="CoNLL-U, a table with text and label, or pictures.")],
     test: Annotated[
         Path | None, typer.Argument(metavar="[TEST]", help="Test data of the same kind. (default: part of TRAIN)")
     ] = None,
@@ -27,7 +27,7 @@ def probing(
         bool, typer.Option("--description-length", help="Add the minimum description length.")
     ] = False,
     no_controls: NoControls = False,
-    limit: Annotated[int, typer.Option(min=2, help="Maximum number of sentences of each file.")] = 1000,
+    limit: Annotated[int, typer.Option(min=2, help="Maximum number of sentences or pictures of each.")] = 1000,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     output: OutputAnalysis = None,
     json_: Json = False,
@@ -44,15 +44,38 @@ def probing(
 
       lmlab inspect probing runs/gpt2 reviews.tsv
 
+      lmlab inspect probing runs/vit pictures/ -o probes.html
+
     A small classifier is trained on the frozen vectors of each layer. A probe can learn the task by itself, so three
     controls are shown: the accuracy on a control task (random labels by word type), the difference (selectivity), and
     the accuracy on the same model with random weights. The description length is that of Voita & Titov (2020).
+
+    To a model of pictures (vit, clip) give pictures with classes: a folder for each class, or a table. The
+    vector of a picture in a layer is the mean over its patches; a probe of the pixels stands beside them.
     """
+    from lmlab.analysis.pictures.attention import reads_pictures
+    from lmlab.analysis.pictures.probing import probe_pictures
     from lmlab.analysis.probing import probe
     from lmlab.cli.console import progress_bar
     from lmlab.cli.inspect.display import check_output, open_run, show
 
     check_output(output, inputs=[run, train, test], overwrite=overwrite)
+    model = open_run(run, device)
+    if reads_pictures(model):
+        with progress_bar("probing") as progress:
+            probes = probe_pictures(
+                model,
+                str(train),
+                None if test is None else str(test),
+                kind=kind,
+                twin=not no_controls,
+                length=description_length,
+                limit=limit,
+                seed=seed,
+                progress=progress,
+            )
+        show(probes, output=output, json_=json_, about=str(run))
+        return
     name, learnt = _read(train, label, limit)
     judged = _read(test, label, limit)[1] if test is not None else []
     if test is None:
@@ -63,7 +86,7 @@ def probing(
         learnt, judged = learnt[fifth:], learnt[:fifth]
     with progress_bar("probing") as progress:
         found = probe(
-            open_run(run, device),
+            model,
             learnt,
             judged,
             name=name,

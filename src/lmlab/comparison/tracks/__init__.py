@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from lmlab.comparison.tracks.both_directions import BothDirections
 from lmlab.comparison.tracks.masked import MaskedTokens
+from lmlab.comparison.tracks.media import MEDIA
 from lmlab.comparison.tracks.next_token import NextToken
 from lmlab.comparison.tracks.sequences import SEQUENCES
 from lmlab.comparison.tracks.track import Track
+from lmlab.comparison.variants import system_of
 from lmlab.models import LINEAGE, find
 from lmlab.models.descriptions import DESCRIPTIONS
 
@@ -22,16 +24,19 @@ def tracks_of(system: str, tokenizer: str = "") -> list[Track]:
 
     `tokenizer` is its spec: with one of music or pixels there is one track, that of the next token.
     """
-    does = find(system).does
+    does = find(system_of(system)).does
     if sequences := SEQUENCES.get(tokenizer.partition(":")[0]):
         if sequences.has(system):
             return [sequences]
         raise ValueError(f"{system} {DESCRIPTIONS[does[0]].does}, so lmlab compare cannot rank it on {tokenizer}")
+    if media := [track for track in MEDIA.values() if track.has(system)]:
+        return [*media]
     if found := [TRACKS[name] for name in does if name in TRACKS and TRACKS[name].has(system)]:
         return found
     known = DESCRIPTIONS[does[0]]
+    data = "on plain text " if "text" in find(system_of(system)).reads or does[0] == "target text" else ""
     raise ValueError(
-        f"{system} {known.does}, so it has no score on plain text and lmlab compare cannot rank it; "
+        f"{system} {known.does}, so it has no score {data}and lmlab compare cannot rank it; "
         + (known.instead.format(name=system) or f"use it with {known.uses}")
     )
 
@@ -43,7 +48,7 @@ def track_of(system: str, tokenizer: str = "") -> Track:
 
 def all_tracks() -> list[Track]:
     """All tracks: of text, and of data that are not text."""
-    return [*TRACKS.values(), *SEQUENCES.values()]
+    return [*TRACKS.values(), *SEQUENCES.values(), *MEDIA.values()]
 
 
 def systems_of(track: Track) -> list[str]:

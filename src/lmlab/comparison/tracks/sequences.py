@@ -18,6 +18,7 @@ from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
 from lmlab.comparison.records import Record
 from lmlab.comparison.tracks.track import Captions, Column, Curve, Score, Track, Units, Words
+from lmlab.comparison.variants import system_of
 from lmlab.decoding.chain_rule import score_tokens
 from lmlab.decoding.generate import continue_tokens
 from lmlab.decoding.sampling import Sampling
@@ -128,7 +129,7 @@ class Sequences(Track):
         return show_sample(entry.measured["generated"])
 
     def has(self, system: str) -> bool:
-        return "next token" in find(system).does
+        return "next token" in find(system_of(system)).does
 
 
 SEQUENCES = {

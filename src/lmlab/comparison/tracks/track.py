@@ -13,6 +13,7 @@ from markupsafe import Markup
 from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests, TestText
 from lmlab.comparison.records import Record
+from lmlab.comparison.variants import system_of
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.metric import Direction, Metric
 from lmlab.metrics.statistics import RatioOfSums, Scores
@@ -101,8 +102,11 @@ class Track(ABC):
     fields: tuple[str, ...] = ()  # that only its entries have: columns of the CSV
     columns: tuple[Column, ...] = ()
     one_tokenizer: str = ""  # why all systems must use the same one; "" if they need not
+    read_unit: str = "tokens"  # what training counts
+    by_tokens: bool = True  # whether the tokenizer affects the score
     on_part: bool = False  # whether systems are ranked on a part of the test text, because scoring takes long
     tested: str = "test text"  # what systems are scored on, in words
+    use: str = 'lmlab generate FOLDER "…"'  # what to do with a folder of the comparison
     words: Words
     separation: Separation | None = None
     captions: Captions
@@ -143,6 +147,10 @@ class Track(ABC):
         """Cells of the page that only this track has, by the title of their column."""
         return {}
 
+    def check(self) -> None:
+        """Raise a ValueError where something is missing that scoring needs, before anything is trained."""
+        return
+
     def notes(self, tests: Tests, units: Units, ranked: Sequence[Entry]) -> Iterable[str]:
         """What else must be known to read its scores."""
         return ()
@@ -158,7 +166,7 @@ class Track(ABC):
 
     def has(self, system: str) -> bool:
         """Whether a system takes part: it has the ability, and learns from text."""
-        found = find(system)
+        found = find(system_of(system))
         return self.name in found.does and "text" in found.reads
 
     @property

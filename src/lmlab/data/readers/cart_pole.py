@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,48 @@ def move(state: NDArray[np.float64], action: int) -> NDArray[np.float64]:
 def failed(state: NDArray[np.float64]) -> bool:
     """Whether the pole fell or the cart left the track."""
     return bool(abs(state[0]) > LARGEST_POSITION or abs(state[2]) > LARGEST_ANGLE)
+
+
+class Space(NamedTuple):
+    """The states or actions of the environment, as gymnasium describes them."""
+
+    shape: tuple[int, ...]
+    n: int | None = None  # number of discrete actions
+
+
+class CartPole:
+    """The same dynamics as an environment, with the methods of gymnasium's that an actor calls."""
+
+    observation_space, action_space = Space((4,)), Space((), 2)
+
+    def __init__(self, *, render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
+        self.state, self.steps = np.zeros(4), 0
+
+    def reset(self, *, seed: int | None = None) -> tuple[NDArray[np.float64], dict[str, object]]:
+        """Begin an episode near the upright position; the state, and no further information."""
+        self.state, self.steps = np.random.default_rng(seed).uniform(-0.05, 0.05, 4), 0
+        return self.state, {}
+
+    def step(self, action: int) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, object]]:
+        """The next state, the reward, whether the pole fell, whether the time is over, and no further information."""
+        self.state, self.steps = move(self.state, int(action)), self.steps + 1
+        return self.state, 1.0, failed(self.state), self.steps >= STEPS, {}
+
+    def render(self) -> NDArray[np.uint8]:
+        """A picture [120, 180, 3] of the cart (dark) and the pole (orange)."""
+        picture = np.full((120, 180, 3), 255, np.uint8)
+        rows, columns = np.mgrid[:120, :180]
+        centre = 90 + 75 * float(self.state[0]) / LARGEST_POSITION
+        picture[90:92] = (150, 150, 150)
+        picture[(abs(columns - centre) <= 14) & (abs(rows - 86) <= 6)] = (40, 40, 60)
+        along = (columns - centre) * math.sin(self.state[2]) - (rows - 80) * math.cos(self.state[2])
+        away = (columns - centre) * math.cos(self.state[2]) + (rows - 80) * math.sin(self.state[2])
+        picture[(along >= 0) & (along <= 60) & (abs(away) <= 2)] = (217, 130, 43)
+        return picture
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def make_episodes(count: int = EPISODES, *, seed: int = 0) -> Iterator[Episode]:

@@ -31,6 +31,57 @@ BUILTINS = {
     "builtin:scenes": "images",
 }
 """Built-in data that are not text, with their kinds."""
+
+
+class BuiltIn(NamedTuple):
+    """Built-in data: what they are, and the systems that learn from them."""
+
+    what: str
+    systems: tuple[str, ...]
+    more: str = ""  # what else they are for
+
+
+SCENES = "pictures of coloured shapes"
+BUILT_IN = {
+    "builtin:scenes": BuiltIn(
+        f"{SCENES} with captions",
+        ("captioner", "clip", "visualbert", "vilbert"),
+        "systems that predict the next token, with --tokenizer pixels:4",
+    ),
+    "builtin:scenes-unseen": BuiltIn(
+        f"{SCENES} with captions, in unseen pairs of colour and shape",
+        ("captioner", "clip", "visualbert", "vilbert"),
+        "lmlab evaluate",
+    ),
+    "builtin:scene-questions": BuiltIn(
+        f"{SCENES} with questions and answers", ("vqa",), "lmlab finetune of visualbert and vilbert"
+    ),
+    "builtin:scene-sentences": BuiltIn(
+        f"{SCENES} with sentences, true or false",
+        ("visualbert", "vilbert"),
+        "lmlab finetune of visualbert and vilbert",
+    ),
+    "builtin:signs": BuiltIn("pictures of shapes and written words, with classes and captions", ("clip", "vit")),
+    "builtin:tones": BuiltIn("recordings of tones with their names", ("whisper",)),
+    "builtin:tunes": BuiltIn("music for one voice", ("music-transformer",), "systems that predict the next token"),
+    "builtin:cart-pole": BuiltIn("episodes of a pole on a cart", ("decision-transformer",), "lmlab act --env"),
+    "builtin:world": BuiltIn("pictures with commands and actions", ("policy",), "lmlab act --env"),
+    "builtin:world-and-words": BuiltIn("the same with captions and questions", ("policy",)),
+}
+"""Built-in data that are not text, by name."""
+
+
+def check_built_in(system: str, given: Iterable[object]) -> None:
+    """Raise a ValueError where a system cannot learn from built-in data; it names the data that fit."""
+    for path in given:
+        found = BUILT_IN.get(path) if isinstance(path, str) else None
+        if found is None or system in found.systems:
+            continue
+        fit = [name for name, each in BUILT_IN.items() if system in each.systems]
+        own = f"{system} learns from {' or '.join(fit)}; " if fit else ""
+        raise ValueError(f"{path} has {found.what}, for {', '.join(found.systems)}; {own}lmlab list data shows all")
+
+
 ABOUT = re.compile(r"(readme|licen[cs]e|source|copying|citation|changelog)\b.*", re.IGNORECASE)
 """Files about a data set, which are not part of it."""
 

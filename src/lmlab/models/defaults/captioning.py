@@ -13,6 +13,7 @@ CAPTIONING = (
         "LSTM with attention over the regions of a picture, which writes its caption",
         does=("captions", "target text", "vectors"),
         sizes={
+            "tiny": {"convolutions": [16, 32, 48], "width": 32, "hidden": 64, "dropout": 0.0},
             "small": {"convolutions": [24, 48, 96], "width": 64, "hidden": 128, "dropout": 0.1},
             "medium": {"convolutions": [64, 128, 256], "width": 128, "hidden": 512, "dropout": 0.2},
         },
@@ -34,6 +35,7 @@ CAPTIONING = (
         "LSTM over a question with attention over the regions of a picture, for its answer",
         does=("vectors",),
         sizes={
+            "tiny": {"convolutions": [16, 32, 32], "width": 32, "hidden": 64},
             "small": {"convolutions": [16, 32, 64], "width": 64, "hidden": 128},
             "medium": {"convolutions": [64, 128, 256], "width": 128, "hidden": 512, "dropout": 0.2},
         },

@@ -35,6 +35,7 @@ POLICIES = (
         "Transformer that reads a picture and a command, and writes an action as words",
         does=("commands", "target text", "vectors"),
         sizes={
+            "tiny": {"convolutions": [16, 32, 32], "width": 64, "heads": 2, "layers": 1, "inner": 128, "dropout": 0.0},
             "small": {
                 "convolutions": [32, 64, 64],
                 "width": 128,

@@ -32,6 +32,12 @@ class Piece(NamedTuple):
     split: str | None = None  # "train", "valid" or "test", if its file says so
 
 
+def read_prime(path: Path) -> Music:
+    """Return the music of a MIDI file or the first piece of piano rolls, to be continued."""
+    with open_unpacked(path) as file:
+        return next(read_piece(file.read(LARGEST + 1), name=str(path))).music
+
+
 def find_music(given: Sequence[str]) -> list[Path | None]:
     """Return the files that paths, folders and globs name, in order; None is the built-in tunes."""
     found: list[Path | None] = []

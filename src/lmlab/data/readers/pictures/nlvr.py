@@ -2,11 +2,13 @@
 
 A record has a `sentence`, a `label`, and in `structured_rep` for each box its shapes: `type`, `color`, `size`, `x_loc`
 and `y_loc` in a box of 100 × 100. Each box and each shape becomes a region, whose vector says what it is, its colour,
-its size and the number of its box. There are no pixels: a model reads the regions alone.
+its size, the number of its box, its place in the box, and how near it is to each wall of the box. There are no pixels:
+a model reads the regions alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,8 +29,11 @@ SIZE_NAMES = ("small", "medium", "large")
 BOXES = 3
 SIDE, GAP = 100, 50
 """Pixels of a box, and between two boxes, in the published pictures of 400 × 100 pixels."""
-WIDTH = len(KINDS) + len(COLOUR_NAMES) + len(SIZES) + BOXES
-"""Numbers of a region's vector: one is 1 in each group, none of colour and size for a box itself."""
+NEAR = 5.0
+"""Pixels from a wall at which nearness has fallen to 1 / e: a shape one pixel from a wall does not touch it."""
+WIDTH = len(KINDS) + len(COLOUR_NAMES) + len(SIZES) + BOXES + 8
+"""Numbers of a region's vector: one is 1 in each of four groups, none of colour and size for a box itself; then left,
+top, right and bottom as fractions of its box, and the nearness to these four walls, 1 where it touches one."""
 
 
 def read_scenes(table: Table) -> list[PictureRow]:
@@ -60,13 +65,13 @@ def read_scene(boxes: Any, *, where: str) -> Regions:
         left = number * (SIDE + GAP)
         edges.append((left / width, 0.0, (left + SIDE) / width, 1.0))
         names.append(f"box {number + 1}")
-        vectors.append(_vector("box", None, None, number))
+        vectors.append([*_vector("box", None, None, number), *_place((0.0, 0.0, SIDE, SIDE))])
         for shape in shapes:
             kind, colour, size, x, y = _read_shape(shape, where=where)
-            ends = (left + x, y, min(left + SIDE, left + x + size), min(SIDE, y + size))
-            edges.append((ends[0] / width, ends[1] / SIDE, ends[2] / width, ends[3] / SIDE))
+            ends = (x, y, min(SIDE, x + size), min(SIDE, y + size))
+            edges.append(((left + ends[0]) / width, ends[1] / SIDE, (left + ends[2]) / width, ends[3] / SIDE))
             names.append(f"{SIZE_NAMES[SIZES.index(size)]} {COLOUR_NAMES[colour]} {kind}")
-            vectors.append(_vector(kind, colour, size, number))
+            vectors.append([*_vector(kind, colour, size, number), *_place(ends)])
     return Regions(np.array(edges, np.float32), tuple(names), np.array(vectors, np.float32))
 
 
@@ -93,3 +98,10 @@ def _vector(kind: str, colour: int | None, size: int | None, box: int) -> Sequen
         (BOXES, box),
     )
     return [float(place == one) for count, one in groups for place in range(count)]
+
+
+def _place(ends: tuple[float, float, float, float]) -> list[float]:
+    """Left, top, right and bottom in pixels of a box -> as fractions, and the nearness to the walls."""
+    left, top, right, bottom = ends
+    gaps = (left, top, SIDE - right, SIDE - bottom)
+    return [*(end / SIDE for end in ends), *(math.exp(-gap / NEAR) for gap in gaps)]
