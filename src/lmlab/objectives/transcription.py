@@ -48,12 +48,12 @@ class Transcription(TargetLoss):
     """−log P(text | sound) = −Σ_t log P(y_t | y_1 .. y_t-1, sound) (Radford et al. 2022, section 2.2).
 
     In training, bands of each spectrogram are masked (SpecAugment; Park et al. 2019, section 2). With `token_noise` some
-    of the tokens before are replaced by random ones: few texts can be learnt by heart, and a decoder that cannot trust
-    the text so far has to use the sound. With `ctc`, the loss
-    has a second term: −log of the sum over all ways to write the text along the encoder's positions, blanks between its
-    tokens (CTC; Graves et al. 2006). With little data it teaches the encoder to read from left to right, after which
-    the decoder finds its place (Watanabe et al. 2017, "Hybrid CTC/attention architecture"). Both terms use the same
-    output layer, and the boundary is the blank, so the model has no further weights.
+    of the earlier tokens are replaced by random ones: few texts are soon learnt by heart, and a decoder that cannot
+    trust the text so far has to use the sound. With `ctc`, the loss has a second term: −log of the sum over all ways to
+    write the text along the encoder's positions, blanks between its tokens (CTC; Graves et al. 2006). With little data
+    it teaches the encoder to read from left to right, after which the decoder finds its place (Watanabe et al. 2017,
+    "Hybrid CTC/attention architecture"). Both terms use the same output layer, and the boundary is the blank, so the
+    model has no further weights.
     """
 
     Config: ClassVar[type[Config]] = TranscriptionConfig
