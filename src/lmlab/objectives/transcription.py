@@ -47,8 +47,8 @@ class TranscriptionConfig(Config):
 class Transcription(TargetLoss):
     """−log P(text | sound) = −Σ_t log P(y_t | y_1 .. y_t-1, sound) (Radford et al. 2022, section 2.2).
 
-    In training, bands of each spectrogram are masked (SpecAugment; Park et al. 2019, section 2). With `token_noise` some
-    of the earlier tokens are replaced by random ones: few texts are soon learnt by heart, and a decoder that cannot
+    In training, bands of each spectrogram are masked (SpecAugment; Park et al. 2019, section 2). With `token_noise`
+    some of the earlier tokens are replaced by random ones: few texts are learnt by heart, and a decoder that cannot
     trust the text so far has to use the sound. With `ctc`, the loss has a second term: −log of the sum over all ways to
     write the text along the encoder's positions, blanks between its tokens (CTC; Graves et al. 2006). With little data
     it teaches the encoder to read from left to right, after which the decoder finds its place (Watanabe et al. 2017,
