@@ -65,7 +65,9 @@ BUILT_IN = {
     "builtin:tones": BuiltIn("recordings of tones with their names", ("whisper",)),
     "builtin:tunes": BuiltIn("music for one voice", ("music-transformer",), "systems that predict the next token"),
     "builtin:cart-pole": BuiltIn(
-        "episodes of a pole on a cart", ("decision-transformer",), "systems that predict the next token; lmlab act --env"
+        "episodes of a pole on a cart",
+        ("decision-transformer",),
+        "systems that predict the next token; lmlab act --env",
     ),
     "builtin:world": BuiltIn("pictures with commands and actions", ("policy",), "lmlab act --env"),
     "builtin:world-and-words": BuiltIn("the same with captions and questions", ("policy",)),
