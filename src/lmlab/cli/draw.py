@@ -26,7 +26,7 @@ def draw(
     run: Run,
     given: Annotated[list[Path] | None, typer.Option(help="Picture to complete; repeatable.")] = None,
     caption: Annotated[
-        list[str] | None, typer.Option(help="Caption to draw, by a run that has learnt captions; repeatable.")
+        list[str] | None, typer.Option(help="Caption to draw, of a run with captions; repeatable.")
     ] = None,
     held_out: Annotated[bool, typer.Option("--held-out", help="Complete pictures that were held out.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="Number of held-out pictures.")] = 4,
