@@ -2,6 +2,7 @@
 # make test   run the tests
 # make test-portable  those that compute, with each instruction set of this CPU, one thread and two, without data
 # make test-browser   the studio in a real browser (installs Debian's chromium where it can)
+# make docs   the documentation as a site, in site/
 # make check  lint, format and types; of the studio's JavaScript too, with its unit tests, if Node.js is installed
 # Each sets up .venv first, from pyproject.toml (ranges) and constraints.txt (pins).
 PYTHON ?= python3
@@ -15,7 +16,7 @@ setup-dev: .venv/.dev
 
 .venv/.core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) -e .
+	$(PIP) -e '.[serve]'
 	touch $@
 
 .venv/.dev: .venv/.core

@@ -276,10 +276,10 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_tree_in_the_readme_is_the_tree() -> None:
+def test_the_tree_in_contributing_is_the_tree() -> None:
     """Entries are indented below their folder; a line may name more files of the same or of its own folder."""
-    trees = [block.code for block in blocks(ROOT / "README.md") if block.code.startswith("src/lmlab/")]
-    assert len(trees) == 1, "README has one block that begins with src/lmlab/"
+    trees = [block.code for block in blocks(ROOT / "CONTRIBUTING.md") if block.code.startswith("src/lmlab/")]
+    assert len(trees) == 1, "CONTRIBUTING has one block that begins with src/lmlab/"
     named: list[str] = []
     missing: list[str] = []
     above: dict[int, str] = {}  # the folder at each indent
@@ -299,6 +299,13 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
     assert missing == []
     folders = {f"{path.name}/" for path in SOURCE.iterdir() if path.is_dir() and not path.name.startswith("__")}
     assert folders - set(named) == set()
+
+
+def test_the_readme_is_short_and_names_every_system() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 100
+    rows = "\n".join(line.split("|")[1] for line in lines if line.startswith("| `"))
+    assert sorted(re.findall(r"`([\w-]+)`", rows)) == sorted(LINEAGE)
 
 
 def test_the_changelog_knows_this_version() -> None:

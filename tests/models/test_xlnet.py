@@ -106,7 +106,7 @@ def test_attention_is_its_terms(past: int, length: int) -> None:
     )
 
 
-def test_who_sees_whom() -> None:
+def test_which_token_attends_to_which() -> None:
     """Given tokens see each other; a predicted one is seen by those after it, and by its own content."""
     order = torch.tensor([[0, 2, 0, 1]])
     sees, seen = permutation_masks(order, torch.tensor([[1, 3]]))
@@ -197,7 +197,7 @@ def test_a_memory_of_learning_says_the_same() -> None:
 
 
 @torch.no_grad()
-def test_what_stands_in_a_blank_changes_nothing() -> None:
+def test_what_stands_in_a_mask_changes_nothing() -> None:
     """A blank is a place, not a token: whatever fills it up is not looked at."""
     filler: Any = require(make(), FillsMasks)
     text, at = tokens(3, 8), torch.tensor([[2, 5], [0, 7], [3, 4]])

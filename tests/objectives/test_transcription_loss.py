@@ -12,6 +12,7 @@ import torch
 
 from lmlab.data.loaders.recordings import SpeechRows
 from lmlab.models.whisper import Whisper, WhisperConfig
+from lmlab.objectives.objective import IGNORE
 from lmlab.objectives.transcription import Transcription, TranscriptionConfig
 
 BLANK = 0
@@ -79,3 +80,23 @@ def test_the_control_reads_silence() -> None:
     assert torch.equal(usual.batch(raw).inputs["sound"], torch.from_numpy(raw.sound))
     masked = usual.mask(torch.from_numpy(raw.sound), torch.from_numpy(raw.lengths))
     assert 0 < int((masked == 0).sum()) <= masked.numel()
+
+
+def test_only_tokens_of_the_text_are_replaced():
+    """Rows: two marks, then three tokens of text; the second target is the first that is predicted."""
+    tokens = torch.tensor([[1, 2, 10, 11, 12]]).repeat(2000, 1)
+    targets = torch.tensor([[IGNORE, 10, 11, 12, 1]]).repeat(2000, 1)
+    torch.manual_seed(0)
+    noisy = Transcription(TranscriptionConfig(token_noise=0.3)).replace_tokens(tokens, targets, vocabulary=1000)
+    assert noisy.shape == tokens.shape
+    changed = (noisy != tokens).float().mean(0)
+    assert changed[:2].tolist() == [0, 0]
+    assert ((changed[2:] - 0.3).abs() < 0.05).all()
+    assert int(noisy.max()) > 900
+    assert not torch.equal(noisy[:1000], noisy[1000:])
+
+
+def test_without_noise_nothing_is_replaced():
+    tokens = torch.arange(20).view(2, 10)
+    kept = Transcription(TranscriptionConfig()).replace_tokens(tokens, tokens, vocabulary=50)
+    assert torch.equal(kept, tokens)

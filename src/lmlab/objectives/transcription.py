@@ -38,17 +38,22 @@ class TranscriptionConfig(Config):
     )
     mask_bands: int = Field(12, ge=1, description="the most mel bands of one mask")
     mask_frames: int = Field(20, ge=1, description="the most frames of one mask")
+    token_noise: float = Field(
+        0.0, ge=0, lt=1, description="probability that a token that the decoder reads is a random one, in training only"
+    )
     silent: bool = Field(False, description="replace every recording by silence: the control that ignores the sound")
 
 
 class Transcription(TargetLoss):
     """−log P(text | sound) = −Σ_t log P(y_t | y_1 .. y_t-1, sound) (Radford et al. 2022, section 2.2).
 
-    In training, bands of each spectrogram are masked (SpecAugment; Park et al. 2019, section 2). With `ctc`, the loss
-    has a second term: −log of the sum over all ways to write the text along the encoder's positions, blanks between its
-    tokens (CTC; Graves et al. 2006). With little data it teaches the encoder to read from left to right, after which
-    the decoder finds its place (Watanabe et al. 2017, "Hybrid CTC/attention architecture"). Both terms use the same
-    output layer, and the boundary is the blank, so the model has no further weights.
+    In training, bands of each spectrogram are masked (SpecAugment; Park et al. 2019, section 2). With `token_noise`
+    some of the earlier tokens are replaced by random ones: few texts are learnt by heart, and a decoder that cannot
+    trust the text so far has to use the sound. With `ctc`, the loss has a second term: −log of the sum over all ways to
+    write the text along the encoder's positions, blanks between its tokens (CTC; Graves et al. 2006). With little data
+    it teaches the encoder to read from left to right, after which the decoder finds its place (Watanabe et al. 2017,
+    "Hybrid CTC/attention architecture"). Both terms use the same output layer, and the boundary is the blank, so the
+    model has no further weights.
     """
 
     Config: ClassVar[type[Config]] = TranscriptionConfig
@@ -89,6 +94,10 @@ class Transcription(TargetLoss):
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         if model.training and self.config.masks and not self.config.silent:
             batch = batch._replace(inputs={**batch.inputs, "sound": self.mask(**_sounds(batch.inputs))})
+        if model.training and self.config.token_noise:
+            vocabulary = require(model, Transcribes).vocabulary
+            noisy = self.replace_tokens(batch.inputs["tokens"], batch.labels["targets"], vocabulary=vocabulary)
+            batch = batch._replace(inputs={**batch.inputs, "tokens": noisy})
         if not self.config.ctc:
             return super().loss(model, heads, batch, state)
         with watching_layers() as layers:
@@ -118,6 +127,13 @@ class Transcription(TargetLoss):
         rows, _, frames = batch.inputs["sound"].shape
         scores = rows * ((frames + 1) // 2) if self.config.ctc else 0
         return usual + PASSES * scores * require(model, LearnsTarget).head_flops()
+
+    def replace_tokens(self, tokens: Tensor, targets: Tensor, *, vocabulary: int) -> Tensor:
+        """Tokens [B, T] with random ones among them; the marks before a text stay."""
+        text = (targets != IGNORE).cummax(1).values.roll(1, 1)  # a token of the text follows another target
+        text[:, 0] = False
+        replaced = text & (torch.rand(tokens.shape, device=tokens.device) < self.config.token_noise)
+        return torch.where(replaced, torch.randint(vocabulary, tokens.shape, device=tokens.device), tokens)
 
     def mask(self, sound: Tensor, lengths: Tensor) -> Tensor:
         """Spectrograms [B, M, F] with random bands of frequencies and of times set to zero, near their mean."""
