@@ -1,6 +1,6 @@
 """VisualBERT and ViLBERT on NLVR's scenes against text alone, the picture alone and the majority, at equal FLOPs.
 
-    python benchmarks/nlvr.py [--first 3e12] [--second 3e11] [--seeds 3] [--folder runs/nlvr] [--only visualbert …]
+    python benchmarks/nlvr.py [--first 8e12] [--second 3e11] [--seeds 3] [--folder runs/nlvr] [--only visualbert …]
 
 The development set of NLVR (Suhr et al. 2017) has 989 pairs of a sentence and a scene, but only 249 sentences, too few
 to learn English from. So there are two stages, the same for all: synthetic sentences about synthetic scenes
@@ -141,7 +141,7 @@ def train_tokenizer(folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--first", type=float, default=3e12, help="FLOPs on synthetic sentences")
+    parser.add_argument("--first", type=float, default=8e12, help="FLOPs on synthetic sentences")
     parser.add_argument("--second", type=float, default=3e11, help="FLOPs on training sentences")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
