@@ -33,6 +33,19 @@ def random_shapes(count: int, seed: int) -> list[dict[str, int]]:
     return drawn
 
 
+def their_sizes(shape: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of a shape by the names of Hugging Face's settings."""
+    return {
+        "vocab_size": shape["vocabulary"],
+        "hidden_size": shape["width"],
+        "num_attention_heads": shape["heads"],
+        "num_hidden_layers": shape["layers"],
+        "max_position_embeddings": shape["window"],
+        "intermediate_size": shape["inner"],
+        "type_vocab_size": shape["segments"],
+    }
+
+
 def batch_of(shape: Mapping[str, int], rows: int = 4) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Tokens, segments, lengths, and the mask that says the same."""
     tokens = torch.randint(3, shape["vocabulary"], (rows, shape["window"]))

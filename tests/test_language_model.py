@@ -126,7 +126,7 @@ def test_stop_strings_cut_the_text(make_run):
     assert lm.generate("the", tokens=120, seed=1, stop=["\0", stop]) == whole[: whole.index(stop)]
 
 
-def test_stop_strings_end_each_sample_by_itself(make_run):
+def test_stop_strings_end_each_sample_separately(make_run):
     lm = lmlab.load(make_run("ngram", "characters"))
     texts = lm.generate("the", tokens=150, samples=4, seed=1, stop=".")
     whole = lm.generate("the", tokens=150, samples=4, seed=1)
@@ -178,7 +178,7 @@ def test_surprisals_show_each_token(make_run):
     assert sum(bits for _, bits in score.surprisals) == pytest.approx(score.nats / math.log(2))
 
 
-def test_lossy_is_said_and_unknown_words_are_counted(make_run):
+def test_lossy_is_reported_and_unknown_words_are_counted(make_run):
     words = lmlab.load(make_run("ngram", "words")).score("the zebra sat on the xylophone")
     assert words.lossy
     assert words.unknown == 2
@@ -258,7 +258,7 @@ def test_scores_agree_with_scoring_the_ids(make_run):
 # Roles
 
 
-def test_a_text_is_the_same_alone_and_in_company(make_run):
+def test_a_text_is_the_same_alone_and_in_a_batch(make_run):
     """Two prompts, greedily, side by side and each alone: the same tokens and reasons, the same surprisals.
 
     In double precision: a recurrent net with such large random weights is chaotic, and multiplies what is rounded.

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
-from lmlab.comparison.records import Record
+from lmlab.comparison.records import TrackScores
 from lmlab.comparison.tracks.track import Captions, Column, Curve, Score, Separation, Track, Units, Words
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.classification import Accuracy
@@ -44,14 +44,14 @@ class NamingColours(Track):
         matrix="How much more often the one on the left is right.",
     )
 
-    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
-        return {"named": list(COLOURS), "lossy": False, "passage": []}
+    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> TrackScores:
+        return TrackScores(measured={"named": list(COLOURS)}, lossy=False)
 
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
-        return {"tried": len(records)}
+    def summarise(self, scores: Sequence[TrackScores], *, same_tokens: bool) -> dict[str, Any]:
+        return {"tried": len(scores)}
 
-    def predicted(self, record: Record) -> Sequence[str]:
-        named: list[str] = record["named"]
+    def predicted(self, scores: TrackScores) -> Sequence[str]:
+        named: list[str] = scores.measured["named"]
         return named
 
     def true(self, tests: Tests) -> Sequence[str]:

@@ -13,6 +13,7 @@ from lmlab.analysis.alignment import Alignment
 from lmlab.analysis.embedding import Pool, Reading, TokenVectors, Vectors
 from lmlab.analysis.pictures.text_attention import region_inputs
 from lmlab.decoding.filler import BEAMS, Filled, Order
+from lmlab.decoding.kind_view import KindView
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score
@@ -27,16 +28,18 @@ from lmlab.models.abilities import (
     require,
 )
 from lmlab.progress import ReportProgress
+from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate, Messages
+from lmlab.tokenizers.frames import NEXT_TOKEN, make_frame
 from lmlab.tokenizers.processors import load_processor
+from lmlab.tokenizers.processors.joined import JoinedTokenizer
 
 if TYPE_CHECKING:
     from lmlab.data.corpora.corpus import Processor
     from lmlab.data.readers.media import Picture
     from lmlab.tasks.predicting import Ensemble, Predictor
-    from lmlab.tokenizers import Tokenizer
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageModel:
@@ -54,6 +57,8 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
     processor = load_processor(path)
     if learns_by_gradient(model):
         model.to(device).eval()
+    if isinstance(processor, JoinedTokenizer):
+        return _of_several_kinds(model, processor, path)
     return LanguageModel(
         model=model,
         tokenizer=tokenizer,
@@ -64,6 +69,17 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
         chat_template=ChatTemplate.load(path) if (path / CHAT).is_file() else None,
         processor=processor,
     )
+
+
+def _of_several_kinds(model: Any, processor: JoinedTokenizer, path: Path) -> LanguageModel:
+    """The language model of a run that has learnt several kinds of data: with text, it is a model of that text."""
+    text = next((name for name, part in processor.parts.items() if isinstance(part, Tokenizer)), None)
+    if text is None:
+        return LanguageModel(model=model, tokenizer=None, path=path, processor=processor)
+    tokenizer = processor.parts[text]
+    assert isinstance(tokenizer, Tokenizer)
+    view, frame = KindView(model, processor.ids[text]), make_frame(NEXT_TOKEN, tokenizer)
+    return LanguageModel(model=view, tokenizer=tokenizer, path=path, own_frame=frame, processor=processor)
 
 
 def load_predictor(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lmlab.analysis.alignment import Aligner
 from lmlab.analysis.embedding import Embedder
@@ -17,9 +17,11 @@ from lmlab.decoding.chat_writer import ChatWriter
 from lmlab.decoding.command_follower import CommandFollower
 from lmlab.decoding.composer import Composer
 from lmlab.decoding.filler import MaskFiller, filler_of
+from lmlab.decoding.kind_view import KindView
 from lmlab.decoding.painter import Painter
 from lmlab.decoding.scorer import Scorer, pseudo_scorer_of, scorer_of
 from lmlab.decoding.speech.transcriber import Transcriber
+from lmlab.decoding.token_actor import TokenPolicy
 from lmlab.decoding.translator import Translator
 from lmlab.decoding.writer import Writer
 from lmlab.models import find, frame_of, name_of
@@ -27,6 +29,7 @@ from lmlab.models.abilities import (
     Captions,
     ChoosesActions,
     FollowsCommands,
+    LearnsNext,
     MatchesPictures,
     PredictsBothWays,
     PredictsNext,
@@ -38,16 +41,21 @@ from lmlab.models.abilities import (
 from lmlab.models.descriptions import describe_use
 from lmlab.tokenizers.chat_template import ChatTemplate
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
+from lmlab.tokenizers.processors.captioned_pixels import CaptionedPixels
 from lmlab.tokenizers.processors.episodes import EpisodeProcessor
+from lmlab.tokenizers.processors.joined import JoinedTokenizer
 from lmlab.tokenizers.processors.notes import MusicTokenizer
 from lmlab.tokenizers.processors.pictures import PictureProcessor
 from lmlab.tokenizers.processors.pixels import Pixels
 from lmlab.tokenizers.processors.sounds import SoundProcessor
+from lmlab.tokenizers.processors.steps import EpisodeTokens
 
 if TYPE_CHECKING:
     from lmlab.data.corpora.corpus import Processor
     from lmlab.tasks.predicting import Predictor
     from lmlab.tokenizers import Tokenizer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,24 +125,43 @@ class Roles(Analyses):
             )
         return Writer(model=require(self.model, PredictsNext), tokenizer=self.text_tokenizer, frame=self.frame)
 
+    def as_kind(self, kind: type[T]) -> tuple[PredictsNext, T] | None:
+        """Return the model and its tokenizer of a kind of data that is not text, of all that it has learnt.
+
+        None if it has learnt no such data.
+        """
+        if isinstance(self.processor, kind):
+            return require(self.model, PredictsNext), self.processor
+        if isinstance(self.processor, JoinedTokenizer):
+            model = self.model.model if isinstance(self.model, KindView) else require(self.model, LearnsNext)
+            for name, part in self.processor.parts.items():
+                if isinstance(part, kind):
+                    return KindView(model, self.processor.ids[name]), part
+        return None
+
     @property
     def composer(self) -> Composer:
         """Continues music; a ValueError if the run has not learnt music."""
-        if not isinstance(self.processor, MusicTokenizer):
+        found = self.as_kind(MusicTokenizer)
+        if found is None:
             raise ValueError(
                 f"{self.path or self} has not learnt music; train one: lmlab train gpt2 builtin:tunes -o RUN"
             )
-        return Composer(model=require(self.model, PredictsNext), tokenizer=self.processor)
+        return Composer(model=found[0], tokenizer=found[1])
 
     @property
     def painter(self) -> Painter:
         """Draws pictures pixel by pixel; a ValueError if the run has not learnt to."""
-        if not isinstance(self.processor, Pixels):
+        captioned = self.as_kind(CaptionedPixels)
+        if captioned is not None:
+            return Painter(model=captioned[0], tokenizer=captioned[1].pixels, captioned=captioned[1])
+        found = self.as_kind(Pixels)
+        if found is None:
             raise ValueError(
                 f"{self.path or self} has not learnt the pixels of pictures; train one: "
                 "lmlab train gpt2 PICTURES --tokenizer pixels:16 -o RUN"
             )
-        return Painter(model=require(self.model, PredictsNext), tokenizer=self.processor)
+        return Painter(model=found[0], tokenizer=found[1])
 
     @cached_property
     def chat_writer(self) -> ChatWriter:
@@ -197,6 +224,8 @@ class Roles(Analyses):
     @property
     def actor(self) -> Actor:
         """Acts in environments."""
+        if (found := self.as_kind(EpisodeTokens)) is not None:
+            return Actor(model=TokenPolicy(*found), processor=found[1].scales)
         model = require(self.model, ChoosesActions)
         if not isinstance(self.processor, EpisodeProcessor):
             raise ValueError(f"{self.path or self} has no processor.json of episodes, so it cannot act")

@@ -129,7 +129,7 @@ def test_rollout_is_the_product_over_layers() -> None:
     assert np.allclose(found.rollout(), expected, atol=1e-6)
 
 
-def test_what_cannot_be_shown_is_told() -> None:
+def test_what_cannot_be_shown_is_reported() -> None:
     tokenizer = train("words", [TEXT])
     lm = random_model("lstm", tokenizer, width=8, hidden=8, layers=1)
     with pytest.raises(ValueError, match="lstm has no attention; look at its cells"):

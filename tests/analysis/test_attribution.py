@@ -130,7 +130,7 @@ def test_the_most_probable_token_is_taken_where_none_is_named() -> None:
     assert "gradient" in found._repr_html_()
 
 
-def test_what_has_no_gradients_is_told() -> None:
+def test_what_has_no_gradients_is_reported() -> None:
     tokenizer = train("words", [TEXT])
     with pytest.raises(ValueError, match="has no gradients"):
         attribute(LanguageModel(model=Table(tokenizer.vocabulary), tokenizer=tokenizer), "the cat")

@@ -44,7 +44,7 @@ def test_odds_are_means_over_templates() -> None:
     assert "Blodgett" in found._repr_html_()
 
 
-def test_words_that_the_vocabulary_lacks_are_told() -> None:
+def test_words_that_the_vocabulary_lacks_are_reported() -> None:
     torch.manual_seed(0)
     lm = random_model("lstm", train("words", [TEXT]), width=8, hidden=8, layers=1)
     given = Templates("x", ("xylophone", "yak"), ["the {group} sat on the {thing}"], {"thing": ["mat", "log"]})

@@ -108,7 +108,7 @@ def test_neurons_are_what_the_second_matrix_reads(kind: str) -> None:
     assert np.allclose(read.activations[part], expected, atol=1e-5)
 
 
-def test_neurons_of_a_shared_layer_are_told_apart_by_depth() -> None:
+def test_neurons_of_a_shared_layer_are_distinguished_by_depth() -> None:
     torch.manual_seed(0)
     shape = {"width": 8, "heads": 2, "layers": 3, "window": 12, "embedding_width": 6}
     lm = random_model("albert", train("wordpiece:120", [TEXT]), **shape)

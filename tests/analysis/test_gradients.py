@@ -112,7 +112,7 @@ def test_where_nothing_reaches_there_is_no_line() -> None:
     assert found.as_json()["runs"][0]["norms"][5] == 0.0
 
 
-def test_what_has_no_gradients_is_told() -> None:
+def test_what_has_no_gradients_is_reported() -> None:
     tokenizer = train("characters", [TEXT])
     gpt2 = random_model("gpt2", tokenizer, width=8, heads=2, layers=1, window=8)
     with pytest.raises(ValueError, match="one reads at most 8 tokens"):

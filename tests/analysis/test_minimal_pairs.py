@@ -131,13 +131,13 @@ def test_intervals_are_those_of_scipy() -> None:
         assert wilson(right, units) == pytest.approx((right / units, expected.low, expected.high), abs=1e-6)
 
 
-def test_ties_are_not_right_and_are_told() -> None:
+def test_ties_are_not_right_and_are_reported() -> None:
     found = compare_scores(PAIRS, [-1.0, -2.0, -3.0], [-1.0, -3.0, -2.0])
     assert (found.accuracy.value, found.ties) == (pytest.approx(1 / 3), 1)
     assert any("equal scores" in note for note in found.notes())
 
 
-def test_tables_are_read_and_faults_are_told(tmp_path: Path) -> None:
+def test_tables_are_read_and_faults_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "pairs.tsv"
     file.write_text("good\tbad\tphenomenon\nthe cats are\tthe cats is\tagreement\n")
     assert read_pairs(file).pairs == [Pair("the cats are", "the cats is", "agreement")]

@@ -36,7 +36,7 @@ def test_neighbours_are_by_cosine_and_not_by_length() -> None:
     assert len(neighbours(ROYAL, None, "king", top=99)) == 4
 
 
-def test_an_unknown_word_is_said_with_the_nearest() -> None:
+def test_an_unknown_word_is_reported_with_the_nearest() -> None:
     with pytest.raises(ValueError, match="'quen' has no vector here; did you mean 'queen'"):
         neighbours(ROYAL, None, "quen")
     with pytest.raises(ValueError, match="top = 0"):

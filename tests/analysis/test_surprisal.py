@@ -74,7 +74,7 @@ def test_what_is_shown_is_the_whole_text() -> None:
     assert "<script" not in hostile
 
 
-def test_unknown_words_are_told() -> None:
+def test_unknown_words_are_reported() -> None:
     """Their bits are those of the unknown token, so that a comparison with a run that reads them would mislead."""
     torch.manual_seed(0)
     closed, bytewise = train("words", [TEXT]), train("bytes", [TEXT])

@@ -42,7 +42,7 @@ def made_up(count: int, *, seed: int) -> list[Example]:
     return examples
 
 
-def test_unheard_words_are_told_by_their_ends_and_neighbours() -> None:
+def test_unheard_words_are_tagged_by_their_ends_and_neighbours() -> None:
     tagger = WordTagger()
     tagger.fit(made_up(200, seed=0))
     test = made_up(100, seed=1)

@@ -106,7 +106,7 @@ def test_a_conversation_has_a_history_until_a_new_one_begins(run: Path) -> None:
     assert said.endswith(f"(new conversation)\n{answer}\n")
 
 
-def test_what_cannot_be_answered_is_said_and_left_out(run: Path) -> None:
+def test_what_cannot_be_answered_is_reported_and_left_out(run: Path) -> None:
     chat = Seen(run)
     said = talk(chat, "What goes round? " * 100, QUESTION)
     assert said.startswith("error: the conversation has ")

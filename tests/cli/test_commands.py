@@ -65,7 +65,7 @@ def test_an_ngram_that_was_killed_is_counted_again(lmlab, tmp_path: Path) -> Non
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
 
 
-def test_a_run_whose_text_has_moved_is_told_where_it_is(lmlab, tmp_path: Path) -> None:
+def test_a_run_whose_text_has_moved_is_found_again(lmlab, tmp_path: Path) -> None:
     assert lmlab("train", "gpt2", "book.txt", "-o", "run", *TINY).code == 0
     (tmp_path / "book.txt").rename(tmp_path / "moved.txt")
     (tmp_path / "other.txt").write_text(TEXT[:-1])

@@ -110,7 +110,7 @@ def imported(run_command, tmp_path: Path):
     return run_command
 
 
-def test_what_stands_before_a_text_is_told_and_can_be_chosen(imported, tmp_path: Path) -> None:
+def test_what_stands_before_a_text_is_reported_and_can_be_chosen(imported, tmp_path: Path) -> None:
     said = imported("convert", "hf", "run")
     line = "boundary: nothing is put before a text (--boundary puts <stop> there)"
     assert said.out == f"wrote run {line}"

@@ -24,7 +24,7 @@ def priced(*arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", [name for name in systems_that_read("text") if name != "ngram"])
-def test_every_system_has_a_price(name: str) -> None:
+def test_every_system_has_a_cost(name: str) -> None:
     values = priced(name, "--size", "tiny", "--budget", "1Mtokens", "--hardware", "h100x4")
     assert values["parameters"] == values["embedding_parameters"] + values["non_embedding_parameters"]
     thrice = pytest.approx(3e6 * values["forward_flops_per_token"])
@@ -136,7 +136,7 @@ def test_a_trial_takes_fewer_rows_where_steps_are_long() -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2", "bert", "electra", "transformer", "transformer-xl", "seq2seq"])
-def test_deep_models_are_priced_without_being_built(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deep_models_are_estimated_without_being_built(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is computed from few layers is what counting many gives; and a million are answered at once."""
     from lmlab.costs import design
 

@@ -65,7 +65,7 @@ def test_an_unexpected_error_is_one_line(run_command, broken, monkeypatch) -> No
         (ValueError("a = 3: give 4"), "a = 3: give 4"),
     ],
 )
-def test_what_the_user_can_mend_is_told_in_words(run_command, broken, error: BaseException, message: str) -> None:
+def test_what_the_user_can_fix_is_reported_in_words(run_command, broken, error: BaseException, message: str) -> None:
     broken(error)
     said = run_command("list")
     assert said.code == 2

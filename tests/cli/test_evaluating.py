@@ -161,7 +161,7 @@ def test_another_file_is_read_with_the_columns_of_training(bert: Path, tmp_path:
     assert [each.label for each in chosen.examples] == [round(number * 0.7 % 4, 2) for number in range(60, 70)]
 
 
-def test_a_file_for_another_task_is_said(bert: Path, tmp_path: Path, run_command: Callable[..., Any]) -> None:
+def test_a_file_for_another_task_is_reported(bert: Path, tmp_path: Path, run_command: Callable[..., Any]) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     classes, named, _ = learn(bert, tmp_path / "a", "classification")

@@ -130,7 +130,7 @@ def test_the_text_may_come_through_a_pipe(runs: Path) -> None:
     assert json.loads(piped) == json.loads(printed("fill", runs / "bert", "a [MASK] .", "--json"))
 
 
-def test_electra_says_who_fills(runs: Path) -> None:
+def test_electra_says_which_part_fills(runs: Path) -> None:
     assert "generator fills" in printed("fill", runs / "electra", "a [MASK] .")
     assert "generator fills" not in printed("fill", runs / "bert", "a [MASK] .")
 

@@ -272,7 +272,7 @@ def test_layers_that_are_not_there_are_refused(
     assert not (tmp_path / "vectors.npy").exists()
 
 
-def test_the_mix_is_told(place: Place, tmp_path: Path) -> None:
+def test_the_mix_is_reported(place: Place, tmp_path: Path) -> None:
     done = finetune(place.bert, place.reviews, output=tmp_path / "mix", how="mix", controls=False, train=TRAIN)
     (result,) = done.study.results
     assert result.mix is not None
@@ -556,7 +556,7 @@ def test_a_choice_stands_beside_chance(place: Place, run_command: Callable[..., 
     assert "chance" in page
 
 
-def test_what_chooses_is_said_and_can_be_set(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_chooses_is_reported_and_can_be_set(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
     header, *rows = write_reviews(tmp_path / "all.tsv", count=180).read_text().splitlines()
     for name, part in (("train", rows[:140]), ("dev", rows[140:])):
         (tmp_path / f"{name}.tsv").write_text("\n".join([header, *(f"{i} {row}" for i, row in enumerate(part))]) + "\n")

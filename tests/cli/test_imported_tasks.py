@@ -65,7 +65,7 @@ def test_labels_that_the_run_does_not_have_are_named_on_both_sides(
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
-def test_texts_that_are_truncated_are_told(run_command: Callable[..., Any], tmp_path: Path, task: str) -> None:
+def test_texts_that_are_truncated_are_reported(run_command: Callable[..., Any], tmp_path: Path, task: str) -> None:
     given = TASK if task == "classification" else {"kind": "regression"}
     predictor = make_task_run(tmp_path / "run", "bert", "wordpiece:200", given)
     window = predictor.model.window

@@ -205,7 +205,7 @@ def test_errors(run_command, runs: Path, tmp_path: Path) -> None:
         (["minimal-pears", "RUN"], "Did you mean 'minimal-pairs'?"),
     ],
 )
-def test_bad_input_is_told_in_one_line(run_command, runs: Path, tmp_path: Path, arguments, message: str) -> None:
+def test_bad_input_is_reported_in_one_line(run_command, runs: Path, tmp_path: Path, arguments, message: str) -> None:
     (tmp_path / "pairs.tsv").write_text("good\tbad\nthe cat sat .\tthe cat mat .\n")
     said = run_command("inspect", *(str(runs / "gpt2") if word == "RUN" else word for word in arguments))
     assert said.code == 2

@@ -62,7 +62,7 @@ def test_chunks_need_not_divide_the_window(run) -> None:
     assert run("reformer", "model.chunk=7", "model.local_chunk=5", "train.window=50", "model.attends=chunk").code == 0
 
 
-def test_it_is_said_where_the_seed_of_an_approximation_stands(run, run_command) -> None:
+def test_it_is_reported_where_the_seed_of_an_approximation_stands(run, run_command) -> None:
     assert run("reformer").code == 0
     said = run_command("score", "run", "book.txt").out
     assert "another seed hashes otherwise (model.hash_seed: lmlab list reformer)" in " ".join(said.split())

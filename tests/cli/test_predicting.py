@@ -151,7 +151,7 @@ def test_a_line_for_each_row(runs: Runs, said: Callable[..., Any], tmp_path: Pat
     assert [(line["text"], line["second"]) for line in lines] == [("who ?", "Ada ran"), ("where ?", "in London")]
 
 
-def test_what_is_left_out_is_said(runs: Runs, said: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_is_left_out_is_reported(runs: Runs, said: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("text\tlabel\na good film\tpos\n\tneg\n\nbad\t\n")
     lines, error = said(runs.stars, "x.tsv")
     assert [line["text"] for line in lines] == ["a good film", "bad"]
@@ -169,7 +169,7 @@ def test_what_is_left_out_is_said(runs: Runs, said: Callable[..., Any], tmp_path
     assert lines[0]["text"] == "so it was indeed"
 
 
-def test_a_file_for_another_task_is_told_by_what_the_run_does(
+def test_a_file_for_another_task_names_what_the_run_does(
     runs: Runs, run_command: Callable[..., Any], tmp_path: Path
 ) -> None:
     write_reviews(tmp_path / "reviews.tsv")
@@ -185,7 +185,7 @@ def test_a_file_for_another_task_is_told_by_what_the_run_does(
         assert "--task" not in result.err
 
 
-def test_where_nothing_is_found_it_is_said() -> None:
+def test_where_nothing_is_found_it_is_reported() -> None:
     spans, plain = (toy_task("tagging", load_class("bert"), scheme=scheme) for scheme in ("IOB2", None))
     example = Example(("Ada", "ran"))
     assert spans.format_prediction(example, Prediction(("O", "O")), top=1) == "Ada ran   (no spans)"
@@ -216,7 +216,7 @@ def test_one_line_says_how_texts_are_given(runs: Runs, run_command: Callable[...
         assert result.err.count("error:") == 1
 
 
-def test_progress_is_told(
+def test_progress_is_reported(
     runs: Runs, run_command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from contextlib import contextmanager

@@ -26,7 +26,7 @@ def test_scores_beside_the_commonest_answer(run_command: Callable[..., Any], tmp
     assert found["majority"]["value"] >= 0.3
 
 
-def test_prompts_that_the_window_cuts_are_told(run_command: Callable[..., Any], tmp_path: Path) -> None:
+def test_prompts_that_the_window_cuts_are_reported(run_command: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "book").mkdir()
     run = str(write_run(tmp_path / "book", "gpt2"))  # 16 tokens
     reviews = str(write_reviews(tmp_path / "reviews.tsv"))
@@ -63,7 +63,7 @@ def test_a_fine_tuned_run_beside_it_is_checked_as_by_evaluate(run_command: Calla
     assert "is not known from training" in said.err
 
 
-def test_mistakes_are_told(run_command: Callable[..., Any], tmp_path: Path) -> None:
+def test_mistakes_are_reported(run_command: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "book").mkdir()
     run = str(write_run(tmp_path / "book", "ngram"))
     reviews = str(write_reviews(tmp_path / "reviews.tsv"))

@@ -171,7 +171,7 @@ def test_only_an_earlier_report_is_replaced(runs: Path, tmp_path: Path) -> None:
     assert precious.read_text() == "mine"
 
 
-def test_where_the_text_has_gone_the_rest_is_told(runs: Path, tmp_path: Path) -> None:
+def test_where_the_text_has_gone_the_rest_is_reported(runs: Path, tmp_path: Path) -> None:
     (tmp_path / "gone.txt").write_text(TEXT)
     assert command("train", "ngram", tmp_path / "gone.txt", "-o", tmp_path / "run").exit_code == 0
     (tmp_path / "gone.txt").unlink()
@@ -181,7 +181,7 @@ def test_where_the_text_has_gone_the_rest_is_told(runs: Path, tmp_path: Path) ->
     assert facts["validation"] is not None
 
 
-def test_changes_on_the_way_are_told(runs: Path, tmp_path: Path) -> None:
+def test_changes_on_the_way_are_reported(runs: Path, tmp_path: Path) -> None:
     from lmlab.pages.run import make_page
 
     facts = gather_facts(runs / "ngram")

@@ -83,7 +83,7 @@ def test_files_folders_gz_and_standard_input_are_documents(runs, tmp_path):
         assert values["nats"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_documents_are_told_apart_as_in_training_or_as_asked(runs, tmp_path):
+def test_documents_are_distinguished_as_in_training_or_as_asked(runs, tmp_path):
     file = tmp_path / "lines.txt"
     file.write_text("the cat\na dog\n")
     expected = lmlab.load(runs / "net").score(["the cat", "a dog"]).nats
@@ -161,7 +161,7 @@ def test_tokens_on_a_screen_are_coloured_with_a_legend(runs, monkeypatch):
     assert "\x1b[" in text
 
 
-def test_a_lossy_tokenizer_is_said(runs):
+def test_a_lossy_tokenizer_is_reported(runs):
     assert "too low (lossy)" in printed("score", runs / "words", "--text", "the zebra")
     assert "bits per byte (lossy)" in printed("score", runs / "words", "--text", "the zebra")
     assert "(lossy)" in printed("score", runs / "words", "--text", "a", "--text", "b", env={"COLUMNS": "200"})

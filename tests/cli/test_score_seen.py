@@ -69,7 +69,7 @@ def test_where_the_training_text_is_gone_nothing_is_claimed(trained, tmp_path: P
     assert "book.txt, which is not there any more" in lost.err
 
 
-def test_runs_without_held_out_text_are_told_so(trained, tmp_path: Path) -> None:
+def test_runs_without_held_out_text_say_so(trained, tmp_path: Path) -> None:
     (tmp_path / "run" / "recipe.json").unlink()
     (tmp_path / "run" / "manifest.json").unlink()
     said = trained("score", "run", "--held-out")

@@ -68,7 +68,7 @@ def test_only_the_main_measure_has_an_interval_and_seeds_show_where_there_are_se
     assert any("72.1 72.1 72.1" in line for line in lines)
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_what_is_left_out_is_reported() -> None:
     assert "scores.json: recall, accuracy" in " ".join(line.strip() for line in show(make_study(), 65))
     assert not any("scores.json" in line for line in show(make_study(), 120))
     assert "scores.json: intervals, " in " ".join(line.strip() for line in show(make_study(kind="curve"), 40))

@@ -30,7 +30,7 @@ def start(*arguments: str) -> tuple[subprocess.Popen[str], str]:
     raise AssertionError("the server did not start")
 
 
-def test_a_server_lets_streams_end_when_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_a_server_lets_streams_end_when_it_stops(tmp_path: Path) -> None:
     (tmp_path / "book").mkdir()
     process, address = start(str(write_run(tmp_path / "book", "gpt2")), "--max-tokens", "1000000", "--drain", "0.5")
     try:

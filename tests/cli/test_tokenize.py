@@ -29,7 +29,7 @@ def test_one_tokenizer_shows_pieces_ids_and_figures(run_command, book: str) -> N
     assert "lossless: decoding the ids gives the text back" in said.out
 
 
-def test_lossy_is_said_only_of_a_text_that_loses_something(run_command, book: str) -> None:
+def test_lossy_is_reported_only_of_a_text_that_loses_something(run_command, book: str) -> None:
     seen = run_command("tokenize", "words", "the the", "--train", book).out
     assert "lossless: this text comes back from its ids, byte for byte; others may lose" in seen
     command = ("tokenize", "spelled:5", "the Pluto", "--train", book)

@@ -185,7 +185,7 @@ def test_averaging_needs_kept_checkpoints(runs, run_command):
         (("evaluate", "{run}", "--source", "{text}", "--target", "nothere"), "nothere does not exist"),
     ],
 )
-def test_mistakes_are_told_clearly(runs, run_command, tmp_path, arguments, message):
+def test_mistakes_are_reported_clearly(runs, run_command, tmp_path, arguments, message):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xff\0" * 50)
     (tmp_path / "blank").write_text("\n\n")
     (tmp_path / "empty").write_text("")

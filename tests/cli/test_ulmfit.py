@@ -294,7 +294,7 @@ def test_long_reviews_are_learnt_alike_twice(place: Path, tmp_path: Path) -> Non
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-def test_who_ends_the_tuning_of_the_language_model_is_told_where_it_is(
+def test_an_interrupted_tuning_says_where_the_language_model_is(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for language, words in ((place / "forwards", "tuned language model is saved in"), (None, "nothing was written")):

@@ -36,12 +36,12 @@ def counted(spec: str) -> LanguageModel:
 @pytest.mark.parametrize("spec", ["bpe:320", "bytes", "characters", "unigram:300", "words"])
 def test_units_add_up_to_the_exact_score(spec: str) -> None:
     model, test = counted(spec), make_test_text([TEXT, "Kurz.\n"], prompt="Zeile")
-    record = evaluate(model, test)
+    scores = evaluate(model, test)
     score = model.score([TEXT, "Kurz.\n"])
-    assert sum(record["bits"]) == pytest.approx(score.nats / math.log(2))
+    assert sum(scores.measured["bits"]) == pytest.approx(score.nats / math.log(2))
     assert test.sizes.sum() == score.bytes
-    assert len(record["bits"]) == len(test.sizes) > 20
-    assert record["tokens"] == score.tokens
+    assert len(scores.measured["bits"]) == len(test.sizes) > 20
+    assert scores.measured["tokens"] == score.tokens
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -64,11 +64,11 @@ def test_the_passage_is_the_text_with_the_bits_of_its_tokens(spec: str) -> None:
 def test_bits_of_a_block_are_those_of_its_tokens() -> None:
     """Bytes as tokens: a block's bits are a plain slice."""
     model, test = counted("bytes"), make_test_text([TEXT], prompt="")
-    record = evaluate(model, test)
+    scores = evaluate(model, test)
     (nats,) = model.score([TEXT]).token_nats
     starts = [len(TEXT[:start].encode()) for start in test.starts[0]]
     expected = np.add.reduceat(nats / math.log(2), starts)
-    assert record["bits"] == pytest.approx(expected.tolist())
+    assert scores.measured["bits"] == pytest.approx(expected.tolist())
 
 
 def test_many_documents_are_the_units() -> None:
@@ -78,7 +78,7 @@ def test_many_documents_are_the_units() -> None:
     assert test.sizes.tolist() == [len(text) for text in texts]
     model = counted("bytes")
     expected = [model.score(text).nats / math.log(2) for text in texts]
-    assert evaluate(model, test)["bits"] == pytest.approx(expected)
+    assert evaluate(model, test).measured["bits"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("text", [TEXT, "no line end " * 400, "x" * 5000, "a\n" * 3000, "short"])

@@ -35,7 +35,7 @@ def trained(path: Path, text: Path, kind: str = "ngram", **tokenizer: str) -> Pa
     return path
 
 
-def test_a_run_on_the_same_text_joins_with_its_curve_and_price(compared: Path, book: Path, tmp_path: Path) -> None:
+def test_a_run_on_the_same_text_joins_with_its_curve_and_cost(compared: Path, book: Path, tmp_path: Path) -> None:
     other = trained(tmp_path / "gpt2", book, "rnn")
     done = add([other], compared)
     (entry,) = [entry for entry in done.board["entries"] if "added" in entry]
@@ -70,7 +70,7 @@ def test_a_run_that_has_seen_the_test_text_cannot_join(compared: Path, book: Pat
         add([trained(tmp_path / "cheat", more)], compared)
 
 
-def test_a_run_on_another_text_joins_and_what_was_checked_is_told(compared: Path, tmp_path: Path) -> None:
+def test_a_run_on_another_text_joins_and_what_was_checked_is_reported(compared: Path, tmp_path: Path) -> None:
     text = tmp_path / "other.txt"
     text.write_text(lines(900, seed=100_000))
     done = add([trained(tmp_path / "other", text)], compared)
@@ -79,7 +79,7 @@ def test_a_run_on_another_text_joins_and_what_was_checked_is_told(compared: Path
     assert entry["curve"] == [], "another validation text"
 
 
-def test_what_cannot_be_checked_is_told(compared: Path, book: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_checked_is_reported(compared: Path, book: Path, tmp_path: Path) -> None:
     path = trained(tmp_path / "imported", book)
     for name in ("recipe.json", "metrics.jsonl", "manifest.json"):
         (path / name).unlink()
@@ -120,7 +120,7 @@ def test_nothing_else_joins_where_the_comparison_itself_loses_text(book: Path, t
     assert "lossy" in done.report.read_text()
 
 
-def test_what_a_run_cost_is_told_as_the_run_has_it(
+def test_what_a_run_cost_is_reported_as_the_run_has_it(
     compared: Path, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GPU seconds are kept, and grams are those of the country of the run, wherever it joins."""

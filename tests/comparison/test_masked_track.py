@@ -146,10 +146,10 @@ def test_the_places_are_the_same_each_time_and_others_in_each_text() -> None:
 def test_the_table_of_hidden_tokens_is_of_the_whole_test_text(masked: Published) -> None:
     folder = masked.report.parent
     texts = held_out(folder / "roberta")
-    blanks = round(0.15 * len(lmlab.load(folder / "bert").tokenizer.encode(texts[0])))
+    masks = round(0.15 * len(lmlab.load(folder / "bert").tokenizer.encode(texts[0])))
     for entry in masked.board["masked"]:
         found = fill_test(lmlab.load(folder / entry["name"]), texts)
-        assert entry["masked_tokens"] == found.masked_tokens == blanks
+        assert entry["masked_tokens"] == found.masked_tokens == masks
         assert entry["masked_perplexity"] == pytest.approx(math.exp(found.masked_nats / found.masked_tokens))
         assert entry["masked_accuracy"] == found.masked_right / found.masked_tokens
 
@@ -179,7 +179,7 @@ def test_the_report_says_why_and_has_charts_of_their_own(masked: Published) -> N
     assert len(re.findall(r'id="([^"]+)"', page)) == len(set(re.findall(r'id="([^"]+)"', page)))
 
 
-def test_curves_are_in_nats_per_blank(masked: Published) -> None:
+def test_curves_are_in_nats_per_mask(masked: Published) -> None:
     folder = masked.report.parent
     for entry in masked.board["masked"]:
         assert len(entry["curve"]) >= 3
@@ -208,9 +208,9 @@ def test_one_sentence_is_filled_by_all(masked: Published) -> None:
 def test_a_sentence_that_is_too_long_is_left_out() -> None:
     model = untrained(window=8)
     found = fill_cloze(model, "The planet B waits and waits for day 3 on the planet [MASK].")
-    assert found["filled"] == []
-    assert "at most 8" in found["sample"]
-    assert fill_cloze(model, "")["sample"] == ""
+    assert found.filled == []
+    assert "at most 8" in found.sample
+    assert fill_cloze(model, "").sample == ""
 
 
 @pytest.mark.usefixtures("short_part")

@@ -15,7 +15,7 @@ from lmlab.comparison.plan import choose_systems
 
 
 @pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
-def test_each_ability_is_ranked_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_ability_is_ranked_separately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.txt").write_text(lines(300))
     conditions = small(tmp_path / "text.txt", models="ngram,roberta,xlnet")
     monkeypatch.setattr(held_out, "PART_TOKENS", 300)

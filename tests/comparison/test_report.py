@@ -199,7 +199,7 @@ def ranked(significant: Sequence[str], *, predicts: str = "next token", scores: 
     return Ranking(TRACKS[predicts], entries, differences, [], Units("documents", 40))
 
 
-def test_headline_and_verdict_follow_from_the_pairs() -> None:
+def test_headline_and_conclusion_follow_from_the_pairs() -> None:
     tied = ranked(["ac", "bc"])
     assert headline(tied) == "a has the best score, not significantly better than b: 2.000 bits per byte."
     assert "25% of its size" in conclusion(tied)
@@ -212,7 +212,7 @@ def test_headline_and_verdict_follow_from_the_pairs() -> None:
     assert LEVEL == 0.05, "the page speaks of 95%"
 
 
-def test_a_difference_that_was_not_found_is_never_told() -> None:
+def test_a_difference_that_was_not_found_is_never_reported() -> None:
     """Only b and c differ: the report may not say that either is behind a, nor a group of all three to be equal."""
     only_last = ranked(["bc"])
     assert headline(only_last) == "a has the best score, not significantly better than b and c: 2.000 bits per byte."
@@ -225,7 +225,7 @@ def test_a_difference_that_was_not_found_is_never_told() -> None:
     assert skipping.letters == {"a": "a", "b": "b", "c": "ab"}
 
 
-def test_what_is_said_of_groups_holds_for_every_pattern_of_pairs() -> None:
+def test_what_is_reported_of_groups_holds_for_every_pattern_of_pairs() -> None:
     pairs = ["ab", "ac", "bc"]
     for chosen in itertools.chain.from_iterable(itertools.combinations(pairs, count) for count in range(4)):
         found = ranked(list(chosen))
@@ -267,7 +267,7 @@ def test_whether_differences_were_tested_depends_on_the_number_of_units() -> Non
     assert describe_groups(signs)[0].startswith("Every difference in this ranking is")
 
 
-def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
+def test_headline_and_conclusion_of_masks_promise_no_compression() -> None:
     masked = ranked(["ab", "ac", "bc"], predicts="masks", measured={"masked_accuracy": 0.314})
     assert headline(masked) == "a predicts masked tokens best: 2.000 bits per byte of pseudo-log-likelihood."
     assert "31% of the masked tokens correctly" in conclusion(masked)
@@ -322,7 +322,7 @@ def seeded(**seeds: int) -> Ranking:
     return Ranking(TRACKS["next token"], entries, [], [], Units("documents", 40))
 
 
-def test_it_is_said_what_intervals_cover() -> None:
+def test_it_is_reported_what_intervals_cover() -> None:
     conditions = {"budget": "20steps"}
     (one,) = write_caveats(seeded(a=1, b=1), conditions)
     assert one.startswith("One random seed: intervals and tests cover the choice of test text (40 documents), but not ")
@@ -379,13 +379,13 @@ def test_the_warning_of_a_shared_cpu_stands_beside_the_ranking(done: Published) 
     assert "requested cores" not in make_report(board, {}), "the steps of other budgets do not depend on the load"
 
 
-def test_who_took_more_than_the_budget_is_named() -> None:
+def test_a_run_that_took_more_than_the_budget_is_named() -> None:
     spent = [Entry(name=name, kind="gpt2", training={"tokens": tokens}) for name, tokens in (("a", 101), ("b", 110))]
     (note,) = overspent(spent, "100tokens")
     assert "b took 110 tokens, 10% over the budget" in note
 
 
-def test_who_took_much_less_than_the_budget_is_named() -> None:
+def test_a_run_that_took_much_less_than_the_budget_is_named() -> None:
     spent = [Entry(name=name, training={"tokens": n, "flops": 9.0}) for name, n in (("a", 60), ("b", 97))]
     (note,) = unspent(spent, "100tokens")
     assert "Used of it: a 60%." in note

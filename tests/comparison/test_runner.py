@@ -87,7 +87,7 @@ def test_killed_and_gone_on_with_it_ends_the_same(done: Published, book: Path, t
     assert figures(folder) == figures(done.report.parent)
 
 
-def test_an_interrupted_comparison_goes_on(done: Published, book: Path, tmp_path: Path) -> None:
+def test_an_interrupted_comparison_is_resumed(done: Published, book: Path, tmp_path: Path) -> None:
     calls = iter(range(1000))
     with pytest.raises(Interruption):
         run_comparison(small(book), tmp_path / "stopped", interrupted=lambda: next(calls) > 25)
@@ -96,7 +96,7 @@ def test_an_interrupted_comparison_goes_on(done: Published, book: Path, tmp_path
     assert figures(tmp_path / "stopped") == figures(done.report.parent)
 
 
-def test_a_folder_left_before_its_recipe_is_made_anew(done: Published, book: Path, tmp_path: Path) -> None:
+def test_a_folder_left_before_its_recipe_is_made_again(done: Published, book: Path, tmp_path: Path) -> None:
     folder = tmp_path / "left"
     run_comparison(small(book), folder)
     (folder / "scores" / "gpt2.json").unlink()
@@ -221,7 +221,7 @@ def test_what_is_replaced_is_only_what_was_written_here(compared: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["a file in a run", "a folder", "a run of their own", "a link"])
-def test_what_stands_in_the_place_of_a_run_is_told_before_anything_is_removed(compared: Path, kind: str) -> None:
+def test_what_stands_in_the_place_of_a_run_is_reported_before_anything_is_removed(compared: Path, kind: str) -> None:
     text = compared.parent / "text.txt"
     if kind == "a file in a run":
         (compared / "nplm" / "remarks.md").write_text("mine")
@@ -268,7 +268,7 @@ def test_a_run_is_scored_on_the_device_that_trained_it(
     assert scored_on == ["device of cpu"]
 
 
-def test_what_differs_is_said_in_words(book: Path, tmp_path: Path) -> None:
+def test_what_differs_is_reported_in_words(book: Path, tmp_path: Path) -> None:
     before = small(book).model_dump()
     now = small(
         book,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,14 @@ from lmlab.comparison.leaderboard import conclusion, headline, make_board, read_
 from lmlab.comparison.plan import Skipped, choose_systems
 from lmlab.comparison.plots import AXES, choose_colours, cost_charts, curve_charts
 from lmlab.comparison.ranking import rank
-from lmlab.comparison.records import COSTS
+from lmlab.comparison.records import COSTS, Record, TrackScores, write_record
 from lmlab.comparison.report import make_report
 from lmlab.comparison.runner import Results, evaluate_run
 from lmlab.comparison.tracks import TRACKS, systems_of, track_of, tracks_of
 from lmlab.comparison.tracks.next_token import NextToken
 from lmlab.comparison.tracks.track import Track
 from lmlab.models import LINEAGE, System
+from lmlab.runs.storage import read_json
 from toy_track import COLOURS, NamingColours, named
 
 TEXTS = make_test_text([f"Line {i} of a text about nothing at all.\n" for i in range(40)], prompt="Line")
@@ -40,19 +42,20 @@ def painters(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(LINEAGE, name, System(name, LINEAGE["gpt2"].where, 1880, "nobody", "paints", does=does))
 
 
-def record(system: str, named: list[str], **more: Any) -> dict[str, Any]:
+def record(system: str, named: list[str], **more: Any) -> Record:
+    """As it is read from a file."""
     training: dict[str, float] = dict.fromkeys(COSTS, 1.0)
-    return {
+    return Record.from_json({
         "name": system, "system": system, "seed": 0, "parameters": 10, "embedding_parameters": 0, "training": training,
         "energy_method": "guess", "rate": None, "sweep": [], "lossy": False, "unknown": 0, "sample": "blue",
-        "curve": [], "passage": [("blue", 1.0)], "named": named, **more,
-    }  # fmt: skip
+        "curve": [], "passage": [("blue", 1.0)], "named": named, "weights_sha256": "", **more,
+    })  # fmt: skip
 
 
-def results(conditions: dict[str, Any], *records: dict[str, Any]) -> Results:
-    described = {**conditions, "fingerprints": {each["system"]: "one" for each in records}}
-    failures = [Skipped("monet", "monet", "no light")] if all(each["system"] != "monet" for each in records) else []
-    return Results(described, held_out.Tests(TEXTS, TEXTS), [], {each["name"]: each for each in records}, failures)
+def results(conditions: dict[str, Any], *records: Record) -> Results:
+    described = {**conditions, "fingerprints": {each.system: "one" for each in records}}
+    failures = [Skipped("monet", "monet", "no light")] if all(each.system != "monet" for each in records) else []
+    return Results(described, held_out.Tests(TEXTS, TEXTS), [], {each.name: each for each in records}, failures)
 
 
 @pytest.mark.usefixtures("painters")
@@ -96,7 +99,7 @@ def test_higher_is_better_in_tables_charts_and_notes(done: Published) -> None:
     rising = [dict.fromkeys(AXES, 10.0 * 2**step) | {"valid_accuracy": 0.2 + 0.1 * step} for step in range(4)]
     falling = [{**point, "valid_accuracy": 0.9 - point["valid_accuracy"]} for point in rising]
     better, worse = record("vermeer", named(36), curve=rising), record("monet", named(12), curve=falling)
-    worse["training"] = {**worse["training"], "joules": 0.5}
+    worse = replace(worse, training={**worse.training, "joules": 0.5})
     board = make_board(results(done.board["conditions"], worse, better))
     (ranking,) = read_rankings(board)
     assert [entry.name for entry in ranking.ranked] == ["vermeer", "monet"]
@@ -134,11 +137,26 @@ def test_a_system_with_several_abilities_enters_several_tracks(done: Published, 
 
 
 def test_what_is_measured_of_several_tracks(monkeypatch: pytest.MonkeyPatch, painters: None, tmp_path: Path) -> None:
-    monkeypatch.setattr(NextToken, "evaluate", lambda *_: {"bits": [1.0] * 40})
+    monkeypatch.setattr(NextToken, "evaluate", lambda *_: TrackScores(measured={"bits": [1.0] * 40}, lossy=False))
     found = evaluate_run(None, tmp_path, held_out.Tests(TEXTS, TEXTS), system="turner")  # type: ignore[arg-type]
-    assert found["bits"] == [1.0] * 40
-    assert found["also"]["colours"]["named"] == COLOURS
-    assert "also" not in evaluate_run(None, tmp_path, held_out.Tests(TEXTS, TEXTS), system="vermeer")  # type: ignore[arg-type]
+    assert found.own.measured["bits"] == [1.0] * 40
+    assert found.also["colours"].measured["named"] == COLOURS
+    assert found.in_track("colours") is found.also["colours"]
+    assert evaluate_run(None, tmp_path, held_out.Tests(TEXTS, TEXTS), system="vermeer").also == {}  # type: ignore[arg-type]
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    also = {"colours": {"named": named(40), "lossy": True, "curve": [], "passage": []}}
+    made = record("turner", [], bits=[1.5, 2.5], tokens=4, also=also, data="events", added="elsewhere", run="runs/x")
+    assert made.scores.own.measured["bits"] == [1.5, 2.5]
+    assert (made.scores.own.lossy, made.scores.also["colours"].lossy) == (False, True)
+    assert made.scores.also["colours"].sample == "blue", "what a track lacks is that of the own track"
+    write_record(tmp_path, made)
+    content = read_json(tmp_path / "scores" / "turner.json")
+    assert content["bits"] == [1.5, 2.5]
+    assert content["also"]["colours"]["named"] == named(40)
+    assert "tokenizer" not in content
+    assert Record.from_json(content).as_json() == content
 
 
 def test_every_track_has_words_and_systems_of_its_own(book: Path) -> None:

@@ -162,7 +162,7 @@ def test_asking_at_places_is_the_whole_at_these_places(model: Any, padding: str)
         torch.testing.assert_close(gradient, other)
 
 
-def test_asking_at_places_costs_what_is_said(model: Any) -> None:
+def test_asking_at_places_costs_what_is_reported(model: Any) -> None:
     """The last layer's keys and values of all tokens, the rest of it at three places of each row."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode

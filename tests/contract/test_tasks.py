@@ -64,7 +64,7 @@ def test_the_loss_falls(name: str, kind: str, how: str) -> None:
 
 @pytest.mark.parametrize("kind", TASKS)
 @pytest.mark.parametrize("name", NETWORKS)
-def test_company_changes_nothing(name: str, kind: str) -> None:
+def test_batching_changes_nothing(name: str, kind: str) -> None:
     """Micro-batches, padding, whatever stands in it, and the order of examples; no token is there for padding."""
     assert not tokenizer().has_special("pad")
     for how, pool in (("full", None), ("mix", "concat")):

@@ -223,7 +223,7 @@ def items_of(items: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("auxiliary", [0.0, 0.5])
-def test_the_vocabulary_is_paid_only_by_who_predicts_it(auxiliary: float) -> None:
+def test_the_vocabulary_is_paid_only_by_models_that_predict_it(auxiliary: float) -> None:
     """A language-model loss beside that of the task takes the output layer, too."""
     model, task, heads, items = tasked("gpt2", "classification", auxiliary=auxiliary)
     batch = task.batch(items)

@@ -41,7 +41,7 @@ def test_assumptions_are_shown() -> None:
     assert "Price:" not in shown("--hardware", "b200")
 
 
-def test_a_given_price_is_no_assumption_and_a_trial_has_no_data_sheet() -> None:
+def test_a_given_cost_is_no_assumption_and_a_trial_has_no_data_sheet() -> None:
     given = estimate(describe("gpt2", size="tiny"), hardware="tpuv4", price_per_hour=1.0)
     assert (given.price_from, given.assumptions) == ("given", "")
     speed = Speed("here", 1000.0, 3000.0, 16.0, 1e11, 8e9, "CPU seconds x 8 W")

@@ -47,7 +47,7 @@ def test_another_process_reads_the_same(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert {run.stdout.strip() for run in runs} == {sha256(repr(builtin_documents()).encode()).hexdigest()}
 
 
-def test_a_damaged_cache_is_read_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_damaged_cache_is_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LMLAB_CACHE", str(tmp_path))
     monkeypatch.setattr(builtin, "_sources", lambda root: [("m", "a text of some length. " * 20)])
     first = builtin_documents()

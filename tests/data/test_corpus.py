@@ -242,7 +242,7 @@ def test_a_killed_process_leaves_no_half_corpus(text: Path, cache: Path) -> None
     assert list((cache / "corpora").iterdir()) == [corpus.folder], "what the dead process left is cleared away"
 
 
-def test_a_text_that_changes_meanwhile_is_told(text: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_that_changes_meanwhile_is_reported(text: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from lmlab.data.corpora import text as module
 
     gather = module.gather
@@ -257,14 +257,14 @@ def test_a_text_that_changes_meanwhile_is_told(text: Path, cache: Path, monkeypa
         prepare_text([text], tokenizer="bytes", cache=cache)
 
 
-def test_warnings_are_told_again_from_the_cache(tmp_path: Path, cache: Path) -> None:
+def test_warnings_are_repeated_from_the_cache(tmp_path: Path, cache: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"caf\xe9 " * 100)
     for _ in range(2):
         with pytest.warns(TextWarning, match="100 bytes that are not UTF-8"), pytest.warns(TokenizerWarning):
             prepare_text([tmp_path / "a.txt"], tokenizer="bpe:9999", cache=cache)
 
 
-def test_a_test_text_in_the_training_text_is_told(text: Path, tmp_path: Path, cache: Path) -> None:
+def test_a_test_text_in_the_training_text_is_reported(text: Path, tmp_path: Path, cache: Path) -> None:
     (tmp_path / "copy.txt").write_bytes(text.read_bytes())
     with pytest.warns(TextWarning, match="in both the training and the test text"):
         prepare_text([text], test=[tmp_path / "copy.txt"], tokenizer="bytes", cache=cache)
@@ -281,18 +281,18 @@ def test_a_test_text_in_the_training_text_is_told(text: Path, tmp_path: Path, ca
         ({"valid": []}, "no text was given"),
     ],
 )
-def test_wrong_options_are_told(text: Path, cache: Path, options: dict[str, object], message: str) -> None:
+def test_wrong_options_are_reported(text: Path, cache: Path, options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         prepare_text([text], cache=cache, **options)  # type: ignore[arg-type]
 
 
-def test_a_cache_that_cannot_be_written_is_told(text: Path, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(text: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder", encoding="utf-8")
     with pytest.raises(ValueError, match="LMLAB_CACHE"):
         prepare_text([text], cache=tmp_path / "file")
 
 
-def test_progress_is_told_to_the_end(text: Path, cache: Path) -> None:
+def test_progress_is_reported_to_the_end(text: Path, cache: Path) -> None:
     reports: list[tuple[str, int, int]] = []
     prepare_text([text], tokenizer="bpe:300", cache=cache, progress=lambda *report: reports.append(report))
     stages = list(dict.fromkeys(stage for stage, _, _ in reports))

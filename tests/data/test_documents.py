@@ -165,7 +165,7 @@ def test_a_short_text_is_held_out_from_as_far_as_it_goes(tmp_path: Path, size: i
 
 
 @pytest.mark.parametrize("shares", [(0.9, 0.2), (0, 1), (1.1, -0.1), (), (0.25,) * 4, (0.9,)])
-def test_wrong_shares_are_told(shares: tuple[float, ...]) -> None:
+def test_wrong_fractions_are_reported(shares: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="sum to 1"):
         check_shares(shares)
 

@@ -82,7 +82,7 @@ def test_a_state_after_the_last_action_is_left_out(tmp_path: Path) -> None:
         ({"rewards": [], "states": [], "actions": []}, "at least one"),
     ],
 )
-def test_what_is_wrong_with_an_episode_is_said_in_one_line(
+def test_what_is_wrong_with_an_episode_is_reported_in_one_line(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     values = {name: value for name, value in {**ONE, **changes}.items() if value is not None}

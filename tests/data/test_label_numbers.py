@@ -59,7 +59,7 @@ def test_numbers_too_large_to_learn_are_named(huge: str, tmp_path: Path) -> None
         read_scores(tmp_path, [*NUMBERS[1:], huge, huge])
 
 
-def test_a_missing_value_among_classes_is_said(tmp_path: Path) -> None:
+def test_a_missing_value_among_classes_is_reported(tmp_path: Path) -> None:
     found = read_scores(tmp_path, ["0", "1", "nan", "1", "0"] * 4)
     assert (found.task, find_labels(found.train)) == ("classification", ("0", "1", "nan"))
     assert any("'nan' in score (lines 4, 9, 14, 19) is read as a class" in note for note in found.notes)

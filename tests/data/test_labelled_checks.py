@@ -145,7 +145,7 @@ def test_leaks_are_moved_out_of_what_is_held_out() -> None:
     assert nothing.valid is None
 
 
-def test_it_is_said_where_nothing_is_left() -> None:
+def test_it_is_reported_where_nothing_is_left() -> None:
     train_set = [Example("a b", label="x"), Example("c", label="y")]
     emptied = Labelled(task="classification", train=train_set, valid=train_set, format="TSV")
     found = check(emptied)
@@ -156,7 +156,7 @@ def test_it_is_said_where_nothing_is_left() -> None:
     check(Labelled(task="classification", train=train_set, valid=[Example("d", label="x")])).require_held_out()
 
 
-def test_a_clean_set_is_said_in_few_lines() -> None:
+def test_a_clean_set_is_reported_in_few_lines() -> None:
     found = check(Labelled(task="classification", train=reviews(100), format="TSV with a header"))
     assert found.lines() == ["classification: TSV with a header", "examples: train 100", "2 classes: neg 70%, pos 30%"]
 

@@ -175,7 +175,9 @@ def test_bad_columns(tmp_path: Path, text: str, said: str) -> None:
     ("tags", "like"),
     [("E-PER O", "E-PER"), ("b-per i-per o", "b-per"), ("B_PER O", "B_PER"), ("PER O", None), ("DET X-Y", None)],
 )
-def test_it_is_said_that_spans_are_lost_where_no_scheme_is_known(tmp_path: Path, tags: str, like: str | None) -> None:
+def test_it_is_reported_that_spans_are_lost_where_no_scheme_is_known(
+    tmp_path: Path, tags: str, like: str | None
+) -> None:
     rows = "".join(f"w {tag}\n" for tag in tags.split())
     columns = read_labelled(write(tmp_path / "x.conll", f"{rows}\n{rows}"))
     row = {"words": ["w" for _ in tags.split()], "tags": tags.split()}

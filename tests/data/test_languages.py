@@ -32,7 +32,7 @@ def texts(tmp_path: Path) -> dict[str, Path]:
     return paths
 
 
-def test_labels_are_told_from_file_names(tmp_path: Path) -> None:
+def test_labels_are_detected_from_file_names(tmp_path: Path) -> None:
     odd = tmp_path / "en=odd.txt"
     odd.write_text("a file may have such a name")
     assert by_language(["en=a.txt", "de=b/", "en=c.txt"]) == {"en": ["a.txt", "c.txt"], "de": ["b/"]}
@@ -178,7 +178,7 @@ def test_the_languages_of_validation_must_be_those_of_the_text(texts: dict[str, 
         prepare_languages(sources, tokenizer="bytes", alpha=0.5, valid={"en": sources["en"]})
 
 
-def test_a_model_learns_two_languages_and_goes_on_exactly(texts: dict[str, Path], tmp_path: Path) -> None:
+def test_a_model_learns_two_languages_and_is_resumed_exactly(texts: dict[str, Path], tmp_path: Path) -> None:
     def recipe(budget: str) -> Any:
         return make_recipe(
             {
@@ -217,7 +217,7 @@ def test_hundreds_of_languages_each_have_their_turn() -> None:
         apportion([0.5, 0.5], 1)
 
 
-def test_languages_are_told_how_many_of_the_batches_are_theirs() -> None:
+def test_languages_know_their_number_of_batches() -> None:
     mixed = Mixed({"a": Numbered("a"), "b": Numbered("b")}, {"a": 0.75, "b": 0.25}, seed=3)
     mixed.plan(300)
     counts = Counter(mixed.batch(step)[0] for step in range(300))

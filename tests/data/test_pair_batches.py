@@ -78,7 +78,7 @@ def test_rows_are_those_of_the_split(split: PairSplit) -> None:
     assert loader.restarts(1)
 
 
-def test_long_pairs_are_left_out_and_told(split: PairSplit) -> None:
+def test_long_pairs_are_left_out_and_reported(split: PairSplit) -> None:
     longest = np.maximum(*split.lengths) + 1  # with the boundary
     with pytest.warns(TextWarning, match=f"{(longest > 12).sum()} of 500 pairs are left out"):
         loader = PairBatches(split, frame=FRAME, tokens=400, longest=12, seed=0)

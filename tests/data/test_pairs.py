@@ -116,7 +116,7 @@ def test_too_few_pairs_to_split(tmp_path: Path, cache: Path) -> None:
 
 
 @pytest.mark.parametrize("shorter", [0, 1])
-def test_unequal_line_counts_are_told_with_the_place(files: tuple[Path, Path], cache: Path, shorter: int) -> None:
+def test_unequal_line_counts_are_reported_with_the_place(files: tuple[Path, Path], cache: Path, shorter: int) -> None:
     lines = [SOURCES, TARGETS]
     write(files[shorter], lines[shorter][:57])
     with pytest.raises(ValueError, match="ends after line 57") as error:
@@ -151,7 +151,7 @@ def test_windows_line_ends_and_a_missing_last_newline(tmp_path: Path, cache: Pat
     assert decoded(corpus, corpus.train) == [("a", "c"), ("b", "d")]
 
 
-def test_empty_sides_are_left_out_and_told(tmp_path: Path, cache: Path) -> None:
+def test_empty_sides_are_left_out_and_reported(tmp_path: Path, cache: Path) -> None:
     source = write(tmp_path / "x", ["a", "", "c", "d", " "])
     target = write(tmp_path / "y", ["1", "2", "\t", "4", ""])
     with pytest.warns(TextWarning, match="3 pairs with an empty side were left out: lines 2, 3, 5"):
@@ -292,7 +292,7 @@ def test_a_damaged_cache_is_made_again(files: tuple[Path, Path], cache: Path, na
     assert (again.folder / name).is_file()
 
 
-def test_a_text_that_changes_meanwhile_is_told(
+def test_a_text_that_changes_meanwhile_is_reported(
     files: tuple[Path, Path], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = pairs.build_folder
@@ -323,17 +323,17 @@ def test_a_text_that_changes_meanwhile_is_told(
         ({"pairs": "x", "tokenizer": "bpp:300"}, "did you mean 'bpe'"),
     ],
 )
-def test_wrong_options_are_told(cache: Path, options: dict[str, object], message: str) -> None:
+def test_wrong_options_are_reported(cache: Path, options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         prepare_pairs(**options, cache=cache)  # type: ignore[arg-type]
 
 
-def test_files_without_a_partner_are_told(files: tuple[Path, Path], cache: Path) -> None:
+def test_files_without_a_partner_are_reported(files: tuple[Path, Path], cache: Path) -> None:
     with pytest.raises(ValueError, match="2 source files and 1 target files"):
         prepare_pairs(source=[files[0], files[0]], target=files[1], cache=cache)
 
 
-def test_progress_is_told_to_the_end(files: tuple[Path, Path], cache: Path) -> None:
+def test_progress_is_reported_to_the_end(files: tuple[Path, Path], cache: Path) -> None:
     told: list[tuple[str, int, int]] = []
     prepare_pairs(
         source=files[0], target=files[1], tokenizer="bytes", cache=cache, progress=lambda *what: told.append(what)

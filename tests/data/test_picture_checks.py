@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from lmlab.data.corpora.pictures import shards
 from lmlab.data.corpora.pictures.checking import PictureCheck
 from lmlab.data.corpora.pictures.images import ImagesConfig, PictureWarning, open_pictures
 from lmlab.data.readers.pictures.decoding import BadPictureError, decode_picture
+from random_pictures import encode, picture
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -24,16 +24,6 @@ Image = pytest.importorskip("PIL.Image")
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "cache"))
-
-
-def picture(seed: int, *shape: int) -> NDArray[np.uint8]:
-    return np.random.default_rng(seed).integers(0, 256, shape or (8, 8, 3)).astype(np.uint8)
-
-
-def encode(pixels: NDArray[Any], kind: str = "PNG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind, **options)
-    return file.getvalue()
 
 
 def write(path: Path, content: bytes) -> None:

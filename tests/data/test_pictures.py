@@ -20,6 +20,7 @@ from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.readers.pictures.decoding import BadPictureError, decode_picture
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.processors.pictures import PictureProcessor
+from random_pictures import encode, picture
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -27,16 +28,6 @@ Image = pytest.importorskip("PIL.Image")
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "cache"))
-
-
-def picture(seed: int, *shape: int) -> NDArray[np.uint8]:
-    return np.random.default_rng(seed).integers(0, 256, shape or (8, 8, 3)).astype(np.uint8)
-
-
-def encode(pixels: NDArray[Any], kind: str = "PNG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, kind, **options)
-    return file.getvalue()
 
 
 def write_classes(folder: Path, count: int = 12) -> Path:

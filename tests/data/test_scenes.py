@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from lmlab.data.readers.pictures.scene_files import COUNTS, SIDE, find_scenes
 from lmlab.data.readers.pictures.scene_texts import ask, state
 from lmlab.data.readers.pictures.scenes import (
     CLEAR,
@@ -174,3 +175,15 @@ def test_shapes_have_their_forms() -> None:
         "cross": 4 * 0.64 * 0.95 - 0.64**2,
     }
     assert area == pytest.approx(expected, rel=0.02)
+
+
+def test_the_rows_of_a_split_are_made_when_they_are_read() -> None:
+    files = find_scenes.__wrapped__("scenes")
+    assert files.valid is not None
+    scene, row = make_scene("valid", 3), files.valid[3]
+    assert row.texts == {"caption": describe(scene.things)}
+    assert np.array_equal(row.picture.read(), paint(scene, SIDE))
+    assert len(files.valid) == COUNTS["valid"]
+    assert files.valid[:2] == list(files.valid)[:2]
+    assert "_rows" in vars(files.valid)
+    assert "_rows" not in vars(files.train), "no row of this split was read"

@@ -319,7 +319,7 @@ def test_a_text_of_one_document_is_cut_into_parts_with_a_warning() -> None:
     text.loader("sentence-order", window=16)
 
 
-def test_too_little_text_or_window_is_told() -> None:
+def test_too_little_text_or_window_is_reported() -> None:
     single = Marked([[8]])
     with pytest.raises(ValueError, match=r"two documents.*single sentence.*sentence-order"):
         single.loader("next-sentence")

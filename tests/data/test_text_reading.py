@@ -56,7 +56,7 @@ def test_a_text_given_twice_is_read_once(tmp_path: Path) -> None:
         assert len(find([path, str(path)], spool=no_pipe)) == 1
 
 
-def test_binary_and_empty_files_in_a_folder_are_skipped_and_told(tmp_path: Path) -> None:
+def test_binary_and_empty_files_in_a_folder_are_skipped_and_reported(tmp_path: Path) -> None:
     (tmp_path / "good.txt").write_text("text", encoding="utf-8")
     (tmp_path / "image").write_bytes(bytes(range(256)) * 20)
     (tmp_path / "empty").write_bytes(b"")
@@ -141,14 +141,14 @@ def test_symbolic_links_in_a_ring_end(tmp_path: Path) -> None:
         ("bad\0name", None, "cannot be read"),
     ],
 )
-def test_what_cannot_be_used_is_told(tmp_path: Path, name: str, data: bytes | None, message: str) -> None:
+def test_what_cannot_be_used_is_reported(tmp_path: Path, name: str, data: bytes | None, message: str) -> None:
     if data is not None:
         (tmp_path / name).write_bytes(data)
     with pytest.raises(ValueError, match=message):
         find([f"{tmp_path}/{name}"], spool=no_pipe)
 
 
-def test_nothing_given_or_found_is_told(tmp_path: Path) -> None:
+def test_nothing_given_or_found_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no text was given"):
         find([], spool=no_pipe)
     with pytest.raises(ValueError, match="contains no text"):
@@ -158,7 +158,7 @@ def test_nothing_given_or_found_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="this user may read everything")
-def test_an_unreadable_file_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text", encoding="utf-8")
     (tmp_path / "a.txt").chmod(0)
     with pytest.raises(ValueError, match="permission denied"):
@@ -196,7 +196,7 @@ def test_the_size_of_blocks_changes_nothing(tmp_path: Path, monkeypatch: pytest.
         assert "".join(read(packed)) == want
 
 
-def test_a_gzip_file_cut_short_later_on_is_told(tmp_path: Path) -> None:
+def test_a_gzip_file_cut_short_later_on_is_reported(tmp_path: Path) -> None:
     data = gzip.compress(os.urandom(1 << 20).hex().encode())
     with pytest.raises(ValueError, match="damaged gzip"):
         list(read(written(tmp_path / "a.gz", data[: len(data) // 2])))

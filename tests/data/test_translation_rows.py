@@ -53,7 +53,7 @@ def test_each_pair_is_one_row_once_in_an_epoch(corpus: Corpus) -> None:
     assert sorted(found) == sorted(zip(ENGLISH, GERMAN, strict=True))
 
 
-def test_blanks_are_made_on_both_sides(corpus: Corpus) -> None:
+def test_masks_are_made_on_both_sides(corpus: Corpus) -> None:
     tokenizer = corpus.tokenizer.with_specials(("pad", "cls", "sep", "mask"))
     objective = create_objective({"kind": "masked"}, tokenizer, encoder_frame(tokenizer))
     loader = objective.loader(corpus.train, batch=8, window=80, seed=0, streams=False)

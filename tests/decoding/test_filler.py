@@ -1,4 +1,4 @@
-"""Filling blanks, against transformers, brute force, and a table of cities made by hand."""
+"""Filling masks, against transformers, brute force, and a table of cities made by hand."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def scores_at(lm: LanguageModel, tokens: list[int], places: list[int]) -> Tensor
 # The model
 
 
-def test_the_distribution_of_each_blank_is_that_of_transformers(tokenizer: Tokenizer) -> None:
+def test_the_distribution_of_each_mask_is_that_of_transformers(tokenizer: Tokenizer) -> None:
     transformers = pytest.importorskip("transformers")
     model, reference = bert_pair(tokenizer.vocabulary, width=24, heads=3, layers=2, window=40)
     lm = LanguageModel(model=model, tokenizer=tokenizer)
@@ -76,7 +76,7 @@ def test_the_distribution_of_each_blank_is_that_of_transformers(tokenizer: Token
 
 
 def chain(lm: LanguageModel, tokens: list[int], places: list[int], filling: tuple[int, ...], order: str) -> float:
-    """log P of a filling, one blank after another, as the definition has it."""
+    """log P of a filling, one mask after another, as the definition has it."""
     tokens, total, left = list(tokens), 0.0, list(range(len(places)))
     while left:
         scores = scores_at(lm, tokens, places)
@@ -127,7 +127,7 @@ def test_independent_filling_is_the_product_of_marginals(small: LanguageModel) -
     assert [filling.joint for filling in found] == pytest.approx([math.exp(each) for each in joint], rel=1e-4)
 
 
-def test_one_blank_is_the_same_jointly(small: LanguageModel) -> None:
+def test_one_mask_is_the_same_jointly(small: LanguageModel) -> None:
     rounding = of_blocks(2, width=12, growth=8)
     alone, joint = small.fill("ab[MASK]d"), small.fill("ab[MASK]d", jointly=True)
     assert [each.tokens for each in alone.fillings] == [each.tokens for each in joint.fillings]
@@ -170,7 +170,7 @@ class _AsIs(nn.Module):
         return hidden
 
 
-def test_blanks_that_go_together_are_why_it_matters() -> None:
+def test_masks_that_go_together_are_why_it_matters() -> None:
     tokenizer = train("words", ["I saw New York Delhi Golden Gate ."]).with_specials(ROLES)
     lm = LanguageModel(model=Cities(tokenizer), tokenizer=tokenizer)
     text = "I saw [MASK] [MASK] ."
@@ -262,7 +262,7 @@ def test_the_parts_have_the_tokens_of_the_whole_text(spec: str, text: str) -> No
     assert [masked.tokens[place] for place in masked.positions] == [tokenizer.special("mask")] * (len(parts) - 1)
 
 
-def test_a_blank_is_read_as_roberta_reads_it(shared_data: Any) -> None:
+def test_a_mask_is_read_as_roberta_reads_it(shared_data: Any) -> None:
     """Their mask token takes the white space before it with it."""
     transformers = pytest.importorskip("transformers")
     tokenizer = Tokenizer.load(shared_data("tokenizers") / "gpt2").with_specials(ROLES)
@@ -281,7 +281,7 @@ def test_a_blank_is_read_as_roberta_reads_it(shared_data: Any) -> None:
     assert tokenizer.decode(kept[1:-2]) == "a\n"
 
 
-def test_a_blank_may_be_written_in_three_ways(tokenizer: Tokenizer) -> None:
+def test_a_mask_may_be_written_in_three_ways(tokenizer: Tokenizer) -> None:
     theirs = hf.Tokenizer.from_str(train("bpe:300", [TEXT]).engine.to_str())
     theirs.add_special_tokens(["<s>", "</s>", "<mask>"])
     for made in (tokenizer, Tokenizer(theirs)):
@@ -292,7 +292,7 @@ def test_a_blank_may_be_written_in_three_ways(tokenizer: Tokenizer) -> None:
 
 
 class Says(EncoderModel):
-    """Fills every blank with the same token."""
+    """Fills every mask with the same token."""
 
     def __init__(self, tokenizer: Tokenizer, token: int) -> None:
         super().__init__()

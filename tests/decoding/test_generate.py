@@ -39,7 +39,7 @@ def greedy_anew(model, prompt, tokens):
 
 
 @pytest.mark.parametrize("model", [Table(9), TinyGRU(9), TinyWindow(9, window=64)], ids=["table", "gru", "window"])
-def test_greedy_is_what_reading_anew_gives(model):
+def test_greedy_is_what_reading_again_gives(model):
     assert run(model, tokens=20) == [greedy_anew(model, PROMPT[0].tolist(), 20)]
 
 
@@ -105,7 +105,7 @@ def test_rows_end_at_the_boundary_and_the_loop_ends_with_the_last():
     assert max(lengths) < 200
 
 
-def test_rows_end_by_length_or_where_they_are_told_to():
+def test_rows_end_by_length_or_where_they_are_stopped():
     rows = draw(Table(9), PROMPT, tokens=5, samples=3, pick=Sampler(Sampling(seed=1)))
     assert [[drawn.ended for drawn in row] for row in rows] == [["", "", "", "", "length"]] * 3
     asked = []

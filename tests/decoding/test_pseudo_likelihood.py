@@ -106,7 +106,7 @@ def test_windows_score_each_token_once_with_context_on_both_sides(content: int, 
         assert window.end - window.last >= min(length - window.last, content // 4)
 
 
-def test_what_it_is_is_said(tokenizer: Tokenizer) -> None:
+def test_the_kind_of_score_is_named(tokenizer: Tokenizer) -> None:
     score = random_model("bert", tokenizer, **SHAPE).score("a cat")
     assert json.dumps(score.as_dict()["pseudo"]) == "true"
     assert not random_model("gpt2", tokenizer, **SHAPE).score("a cat").pseudo

@@ -88,7 +88,7 @@ def test_the_least_uniform_number_draws_the_first_token_that_is_left():
     assert int(sampling.sample(logits, torch.zeros(1, dtype=torch.float64))) == 3
 
 
-def test_a_sampler_starts_anew():
+def test_a_sampler_starts_again():
     sampler, logits = Sampler(Sampling(seed=4)), torch.randn(1, 50)
     rounds = []
     for _ in range(2):

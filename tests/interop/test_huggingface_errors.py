@@ -153,7 +153,7 @@ def test_options_of_each_family(family: str, option: str, value: Any, tmp_path: 
     refuse(tmp_path / "hf", f"{option} = {value!r} is not supported")
 
 
-def test_options_of_training_alone_are_only_told(tmp_path: Path) -> None:
+def test_options_of_training_alone_are_only_reported(tmp_path: Path) -> None:
     random_reference("bart", 1).save_pretrained(tmp_path / "hf")
     change_config(tmp_path / "hf", activation_dropout=0.1)
     with pytest.warns(UserWarning, match=r"activation_dropout = 0\.1 is left out"):
@@ -177,7 +177,7 @@ def test_nonsense_in_a_configuration_is_an_error_not_a_crash(family: str, value:
     assert refused >= 5
 
 
-def test_unknown_architectures_are_told_the_nearest(folder: Path) -> None:
+def test_unknown_architectures_name_the_nearest(folder: Path) -> None:
     change_config(folder, architectures=["BertForSequenceClassifying"])
     refuse(folder, "unknown architecture 'BertForSequenceClassifying' of bert", "did you mean", "save_pretrained")
     change_config(folder, model_type="berd", architectures=["BerdModel"])

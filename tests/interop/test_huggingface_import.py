@@ -114,7 +114,7 @@ def test_gpt2_as_published_has_no_prefix_and_its_masks(tmp_path: Path) -> None:
     assert agree(reference, tmp_path)
 
 
-def test_parts_that_are_missing_are_told(tmp_path: Path) -> None:
+def test_parts_that_are_missing_are_reported(tmp_path: Path) -> None:
     reference = random_reference("bert", 7, "BertModel")
     reference.save_pretrained(tmp_path)
     model = read_model(tmp_path)
@@ -130,7 +130,7 @@ def test_an_electra_without_its_detector(tmp_path: Path) -> None:
     assert ability(model, Detects) is None
 
 
-def test_different_dropouts_are_told(tmp_path: Path) -> None:
+def test_different_dropouts_are_reported(tmp_path: Path) -> None:
     config = transformers.GPT2Config(vocab_size=30, n_embd=6, n_head=2, n_layer=1, n_positions=8, attn_pdrop=0.3)
     transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
     with pytest.warns(UserWarning, match=r"attn_pdrop = 0\.3 and resid_pdrop = 0\.1"):

@@ -54,7 +54,7 @@ def test_similar_sentences_are_near_each_other(run: Path) -> None:
     assert similarity[:2, 2:].max() < 0.2
 
 
-def test_it_says_that_it_fills_no_blanks(run: Path) -> None:
+def test_it_says_that_it_fills_no_masks(run: Path) -> None:
     with pytest.raises(ValueError, match="cannot predict masked tokens"):
         lmlab.load(run).fill("A man is eating a piece of [MASK].")
 

@@ -46,7 +46,7 @@ def test_equals_a_loop_over_filters(network: CharacterCNN, longest: int) -> None
         torch.testing.assert_close(vector, by_hand(network, row), atol=CLOSE, rtol=CLOSE)
 
 
-def test_a_word_has_one_vector_alone_and_in_company(network: CharacterCNN) -> None:
+def test_a_word_has_one_vector_alone_and_in_a_batch(network: CharacterCNN) -> None:
     short, long = [[65, 66] + [PADDING] * 10], [[65 + i for i in range(11)] + [PADDING]]
     together = network(torch.tensor(short + long))
     torch.testing.assert_close(network(torch.tensor(short))[0], together[0], atol=CLOSE, rtol=CLOSE)

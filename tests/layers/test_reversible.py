@@ -123,7 +123,7 @@ def test_activations_are_stored_once_whatever_the_depth() -> None:
     assert saved_bytes(24, reversible=False) > 11 * saved_bytes(2, reversible=False)
 
 
-def test_who_watches_does_not_see_a_layer_twice() -> None:
+def test_watching_does_not_record_a_layer_twice() -> None:
     layers = nn.ModuleList(Layer(4, 0.0) for _ in range(3))
     x = torch.randn(1, 5, 4, requires_grad=True)
     with watching(layers, "0.first", "2.second") as seen:

@@ -33,7 +33,7 @@ def test_names_show_what_they_give() -> None:
     assert not any(module._forward_hooks for module in network.modules())
 
 
-def test_unknown_names_are_told() -> None:
+def test_unknown_names_are_reported() -> None:
     with pytest.raises(ValueError, match=r"the model has no part 'block\.0'.*blocks\.0"), watching(model(), "block.0"):
         pass
 

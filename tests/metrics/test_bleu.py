@@ -11,7 +11,7 @@ from lmlab.metrics.bleu import translation_metrics
 REFERENCE = "A man rides a red bicycle ."
 
 
-def test_the_same_text_has_the_best_scores_and_case_matters_unless_told():
+def test_the_same_text_has_the_best_scores_and_case_matters_unless_asked():
     pytest.importorskip("sacrebleu")
     for metric in translation_metrics().values():
         assert metric.corpus_score([REFERENCE], [[REFERENCE]]).score == pytest.approx(100)
@@ -20,7 +20,7 @@ def test_the_same_text_has_the_best_scores_and_case_matters_unless_told():
         assert metric.corpus_score([REFERENCE.upper()], [[REFERENCE]]).score == pytest.approx(100)
 
 
-def test_where_sacrebleu_is_missing_it_is_said_what_needs_it(monkeypatch):
+def test_where_sacrebleu_is_missing_it_is_reported_what_needs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
     with pytest.raises(ValueError, match=r"^BLEU and chrF need sacrebleu: pip install 'lmlab\[eval\]'$"):
         translation_metrics()

@@ -153,7 +153,7 @@ def test_confusion_counts_true_rows_and_predicted_columns() -> None:
     ("labels", "expected"),
     [(["0", "1"], "1"), (["not_equivalent", "Equivalent"], "Equivalent"), (["cat", "dog"], None), (["yes", "1"], None)],
 )
-def test_the_positive_of_two_labels_is_told_by_its_name(labels: list[str], expected: str | None) -> None:
+def test_the_positive_of_two_labels_is_found_by_its_name(labels: list[str], expected: str | None) -> None:
     assert positive_label(labels) == expected
 
 
@@ -179,7 +179,7 @@ def test_each_task_has_its_measures_the_main_one_first(task: str, settings: dict
     assert all(metric.name == name and metric.better == "higher" for name, metric in metrics.items())
 
 
-def test_what_cannot_be_measured_is_said() -> None:
+def test_what_cannot_be_measured_is_reported() -> None:
     with pytest.raises(ValueError, match="unknown task 'parsing'"):
         metrics_for("parsing")
     with pytest.raises(ValueError, match=r"which class is F1 about\? .*cat, dog"):

@@ -18,6 +18,7 @@ from encoders import (
     judge_pairs,
     random_shapes,
     renamed,
+    their_sizes,
 )
 from lmlab.layers.watching import watching
 from lmlab.models import create
@@ -47,14 +48,8 @@ def test_agrees_with_transformers(number: int) -> None:
     gelu, act = ("tanh", "gelu_new") if number % 3 else ("exact", "gelu")
     reference = transformers.AlbertForPreTraining(
         transformers.AlbertConfig(
-            vocab_size=shape["vocabulary"],
+            **their_sizes(shape),
             embedding_size=embedding_width,
-            hidden_size=shape["width"],
-            num_attention_heads=shape["heads"],
-            num_hidden_layers=shape["layers"],
-            max_position_embeddings=shape["window"],
-            intermediate_size=shape["inner"],
-            type_vocab_size=shape["segments"],
             hidden_act=act,
         )
     ).eval()

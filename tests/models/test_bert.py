@@ -19,6 +19,7 @@ from encoders import (
     judge_pairs,
     random_shapes,
     renamed,
+    their_sizes,
 )
 from lmlab.config import build
 from lmlab.layers.watching import watching
@@ -46,13 +47,7 @@ def make(**values: Any) -> Bert:
 def reference_of(shape: dict[str, int], *, pooler: bool = True, **settings: Any) -> nn.Module:
     """Their model of the same shape, with random weights, biases and norms."""
     config = transformers.BertConfig(
-        vocab_size=shape["vocabulary"],
-        hidden_size=shape["width"],
-        num_attention_heads=shape["heads"],
-        num_hidden_layers=shape["layers"],
-        max_position_embeddings=shape["window"],
-        intermediate_size=shape["inner"],
-        type_vocab_size=shape["segments"],
+        **their_sizes(shape),
         **settings,
     )
     cls = transformers.BertForPreTraining if pooler else transformers.BertForMaskedLM
@@ -204,7 +199,7 @@ def test_weights_of_attention_can_be_watched() -> None:
     assert not weights[2, :, :, 1:].any()
 
 
-def test_segments_are_told_apart_only_where_there_are_two() -> None:
+def test_segments_are_distinguished_only_where_there_are_two() -> None:
     tokens = torch.randint(97, (2, 6))
     segments = torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
     two, one = make(), make(segments=1)

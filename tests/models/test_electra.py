@@ -18,6 +18,7 @@ from encoders import (
     head_weights,
     random_shapes,
     renamed,
+    their_sizes,
 )
 from lmlab.config import build
 from lmlab.layers.watching import watching
@@ -42,14 +43,8 @@ def make(**values: Any) -> Electra:
 
 def reference_of(cls: Any, shape: dict[str, int], embedding_width: int) -> nn.Module:
     config = transformers.ElectraConfig(
-        vocab_size=shape["vocabulary"],
+        **their_sizes(shape),
         embedding_size=embedding_width,
-        hidden_size=shape["width"],
-        num_attention_heads=shape["heads"],
-        num_hidden_layers=shape["layers"],
-        max_position_embeddings=shape["window"],
-        intermediate_size=shape["inner"],
-        type_vocab_size=shape["segments"],
     )
     reference: nn.Module = cls(config).eval()
     for parameter in reference.parameters():

@@ -163,7 +163,7 @@ def test_the_seed_tells_the_hashes() -> None:
     torch.testing.assert_close(logits, model.logits(model(tokens).hidden[:, -1]), atol=1e-4, rtol=1e-4)
 
 
-def test_training_hashes_anew_each_time_unless_told_not_to() -> None:
+def test_training_hashes_again_each_time_unless_switched_off() -> None:
     model, tokens = make().train(), text()
     assert not torch.equal(model(tokens).hidden, model(tokens).hidden)
     torch.manual_seed(4)

@@ -83,7 +83,7 @@ def special_ids(tokenizer: Tokenizer) -> set[int]:
 @pytest.mark.parametrize("unit", ["token", "word", "span"])
 @pytest.mark.parametrize("pairs", ["none", "next-sentence", "sentence-order"])
 @pytest.mark.parametrize(("rate", "window", "count"), [(0.15, 64, 10), (0.15, 33, 5), (0.4, 64, 26), (0.01, 20, 1)])
-def test_exactly_so_many_tokens_of_each_row_are_chosen(
+def test_the_exact_number_of_tokens_of_each_row_is_chosen(
     pieces_of: Tokenizer, data: TextSplit, unit: str, pairs: str, rate: float, window: int, count: int
 ) -> None:
     for raw, batch in rows_and_batches(pieces_of, data, 3, unit=unit, pairs=pairs, masking_rate=rate, window=window):
@@ -200,7 +200,7 @@ def test_spans_are_whole_words_and_whole_but_for_one(pieces_of: Tokenizer, data:
 
 @pytest.mark.parametrize("pairs", ["none", "next-sentence", "sentence-order"])
 @pytest.mark.parametrize("unit", ["token", "span"])
-def test_static_blanks_are_those_of_the_row_and_dynamic_ones_are_new(
+def test_static_masks_are_those_of_the_row_and_dynamic_ones_are_new(
     pieces_of: Tokenizer, data: TextSplit, pairs: str, unit: str
 ) -> None:
     def epochs(dynamic: bool) -> list[dict[tuple[int, ...], tuple[list[int], list[int]]]]:
@@ -251,7 +251,7 @@ def test_rows_of_full_sentences_cover_the_text_and_cross_documents(pieces_of: To
     assert len({int(start[0]) for start in starts}) > 1, "epochs begin at offsets of their own"
 
 
-def test_padded_rows_have_fewer_blanks(pieces_of: Tokenizer) -> None:
+def test_padded_rows_have_fewer_masks(pieces_of: Tokenizer) -> None:
     short = split_of(pieces_of, [TEXTS[0], "ba ke lo. mi nu pra ba ke.", "ve sto. ba lo mi nu. ba", TEXTS[1]])
     for raw, batch in rows_and_batches(pieces_of, short, 6, pairs="sentence-order", batch=24):
         assert raw.lengths is not None
@@ -262,7 +262,7 @@ def test_padded_rows_have_fewer_blanks(pieces_of: Tokenizer) -> None:
         assert (raw.lengths < 64).any()
 
 
-def test_a_row_of_special_tokens_has_no_blanks(pieces_of: Tokenizer) -> None:
+def test_a_row_of_special_tokens_has_no_masks(pieces_of: Tokenizer) -> None:
     objective = masked(pieces_of)
     rows = np.full((2, 20), pieces_of.boundary)
     rows[1, 3] = pieces_of.encode("ba")[0]
@@ -422,7 +422,7 @@ def test_loss_and_gradient_of_our_bert_by_hand(pieces_of: Tokenizer, data: TextS
     assert batch.counts["masked"] == batch.labels["targets"].numel()
 
 
-def test_flops_are_those_of_the_encoder_and_of_the_head_at_blanks(pieces_of: Tokenizer, data: TextSplit) -> None:
+def test_flops_are_those_of_the_encoder_and_of_the_head_at_masks(pieces_of: Tokenizer, data: TextSplit) -> None:
     model = Bert(BertConfig(vocabulary=pieces_of.vocabulary, width=32, heads=2, layers=2, window=64))
     objective = masked(pieces_of)
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)
@@ -435,7 +435,7 @@ def test_flops_are_those_of_the_encoder_and_of_the_head_at_blanks(pieces_of: Tok
 
 
 def test_a_small_bert_learns_from_both_sides() -> None:
-    """Rows in which one word is repeated: what stands around a blank says what is in it."""
+    """Rows in which one word is repeated: what stands around a mask says what is in it."""
     tokenizer = tokenizer_of("words")
     random = np.random.default_rng(0)
     text = " ".join(" ".join([WORDS[i]] * 60) for i in random.integers(0, 24, 100))

@@ -165,7 +165,7 @@ def test_segments_of_a_row_do_not_depend_on_the_others(tokenizer: Tokenizer) -> 
 
 
 @pytest.mark.parametrize("directions", ["forward", "both"])
-def test_an_interrupted_run_goes_on_to_the_bit(directions: str, tmp_path: Path) -> None:
+def test_an_interrupted_run_is_resumed_to_the_bit(directions: str, tmp_path: Path) -> None:
     """Orders, spans and memory are all functions of the step, or saved with it."""
     path = tmp_path / "text.txt"
     path.write_text("\n".join(TEXT * 6))

@@ -212,7 +212,7 @@ def test_the_loss_of_our_electra_by_hand(tokenizer: Tokenizer, data: TextSplit, 
     assert loss.item() == pytest.approx((masked + 7 * detection).item(), rel=1e-5)
 
 
-def test_flops_count_both_parts_and_the_head_at_blanks(tokenizer: Tokenizer, data: TextSplit, electra: Electra) -> None:
+def test_flops_count_both_parts_and_the_head_at_masks(tokenizer: Tokenizer, data: TextSplit, electra: Electra) -> None:
     assert electra.generator is not None
     objective = Replaced(ReplacedConfig(), tokenizer, encoder_frame(tokenizer))
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)

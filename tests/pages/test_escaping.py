@@ -176,7 +176,7 @@ def test_a_page_allows_nothing_from_elsewhere(name: str) -> None:
     assert ("script-src" in page) == (name == "beam search")
 
 
-def test_every_template_escapes_by_itself() -> None:
+def test_every_template_escapes() -> None:
     """Only figures and parts that are escaped already are Markup, and nothing in a template is marked as safe."""
     for path in TEMPLATES.glob("*.html"):
         assert not re.search(r"\|\s*safe|autoescape", path.read_text(encoding="utf-8")), path.name

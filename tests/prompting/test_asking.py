@@ -49,7 +49,7 @@ def reviews(tmp_path: Path) -> Path:
     return path
 
 
-def test_classes_are_told_apart_by_likelihood(critic: LanguageModel, reviews: Path) -> None:
+def test_classes_are_distinguished_by_likelihood(critic: LanguageModel, reviews: Path) -> None:
     template = find_template("sentiment")
     items = read_items(template, reviews)
     asked = ask(critic, template, items, shots=[0, 2])

@@ -96,7 +96,7 @@ def test_a_run_starts_from_another_with_larger_pictures(folder: Path, tmp_path: 
     assert model.positions.shape == (1 + 16, 16)
 
 
-def test_pictures_without_classes_cannot_be_told_apart(tmp_path: Path) -> None:
+def test_pictures_without_classes_cannot_be_distinguished(tmp_path: Path) -> None:
     for number in range(5):
         Image.fromarray(np.full((8, 8), 40 * number, np.uint8)).save(tmp_path / f"{number}.png")
     with pytest.raises(ValueError, match="has no class: put the pictures of each class into a folder"):

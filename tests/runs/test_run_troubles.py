@@ -112,7 +112,7 @@ def test_a_text_of_200_bytes_trains(kind: str, tmp_path: Path) -> None:
         assert lmlab.load(tmp_path / f"run{size}").score("line 3").nats > 0
 
 
-def test_one_document_is_told_of_once(text: Path, tmp_path: Path) -> None:
+def test_one_document_is_mentioned_once(text: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_text(TEXT.replace("line", "Zeile") * 2)
     data = {"text": [f"en={text}", f"de={other}"]}
@@ -130,7 +130,7 @@ def test_a_lossy_tokenizer_is_labelled(text: Path, tmp_path: Path) -> None:
         assert ("(lossy: " in (tmp_path / f"run-{lossy}" / "README.md").read_text()) == lossy
 
 
-def test_what_reads_backwards_is_not_told_to_generate(text: Path, tmp_path: Path) -> None:
+def test_what_reads_backwards_is_not_asked_to_generate(text: Path, tmp_path: Path) -> None:
     settings = {"model": {"kind": "lstm", "size": "tiny"}, "objective": {"kind": "causal", "backwards": True}}
     done = run.start(recipe(text, **settings), tmp_path / "run")
     assert [command.split()[1] for command in done.next_step.split("   or: ")] == ["score", "embed"]

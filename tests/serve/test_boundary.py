@@ -79,7 +79,7 @@ def test_special_tokens_in_a_text(server: Running) -> None:
         assert own["tokens"] == ([tokenizer.boundary] if adds else []) + ids
 
 
-def test_what_cannot_be_done_is_told(server: Running) -> None:
+def test_what_cannot_be_done_is_reported(server: Running) -> None:
     assert complete(server, model="nameless").status_code == 200
     for body in ({"prompt": ""}, {"boundary": True}, {"echo": True, "logprobs": 0}):
         answer = complete(server, model="nameless", **body)

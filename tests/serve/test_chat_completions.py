@@ -116,7 +116,7 @@ def test_a_template_without_tokens_ends_before_the_next_message(chats: Running) 
     assert "\nUser:" not in found["message"]["content"]
 
 
-def test_log_probabilities_are_told_as_openai_does(client: Any) -> None:
+def test_log_probabilities_are_reported_as_openai_does(client: Any) -> None:
     messages = [{"role": "user", "content": PLANETS[1][0]}]
     answer = client.chat.completions.create(messages=messages, **GREEDY, logprobs=True, top_logprobs=2)
     told = answer.choices[0].logprobs.content
@@ -173,7 +173,7 @@ def test_half_of_a_character_is_named(chats: Running) -> None:
     assert answer.json()["error"]["param"] == "messages"
 
 
-def test_the_template_is_told_to_harnesses(chats: Running) -> None:
+def test_the_template_is_given_to_harnesses(chats: Running) -> None:
     from serving import get
 
     found = get(f"{chats.address}/tokenizer_info", params={"model": "chatml"}).json()

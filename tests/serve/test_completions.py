@@ -300,7 +300,7 @@ def test_errors_reach_the_client_as_its_own(client: Any) -> None:
 
 
 @pytest.mark.parametrize("way", [{}, {"n": 2, "stream": True}, {"use_beam_search": True, "best_of": 2}])
-def test_a_prompt_that_is_cut_to_the_window_is_told(client: Any, server: Running, way: dict[str, Any]) -> None:
+def test_a_prompt_that_is_cut_to_the_window_is_reported(client: Any, server: Running, way: dict[str, Any]) -> None:
     window = server.lm("gpt2").model.window  # type: ignore[attr-defined]
     asked = {"model": "gpt2", "max_tokens": 2, "seed": 1, **way}
     extra = {"extra_body": {"use_beam_search": asked.pop("use_beam_search")}} if "use_beam_search" in asked else {}

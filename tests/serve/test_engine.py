@@ -137,7 +137,7 @@ def mixed(seed: int, count: int) -> list[Asked]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_the_same_bytes_alone_and_in_company(name: str) -> None:
+def test_the_same_bytes_alone_and_in_a_batch(name: str) -> None:
     model, asked = make(name), mixed(5, 60 if name in ("ngram", "lstm", "gpt2", "transformer-xl") else 20)
     with running(model) as engine:
         alone = [answer(engine, [each])[0] for each in asked]
@@ -367,7 +367,7 @@ def test_an_error_of_a_step_is_none_of_a_job_that_lets_it_run(monkeypatch: pytes
         engine.call(lambda pause: None)
 
 
-def test_who_was_cancelled_gives_its_place_to_others() -> None:
+def test_a_cancelled_request_gives_its_place_to_others() -> None:
     with running(make("ngram"), rows=1, queue=2) as engine:
         block = threading.Event()
         job = engine.call(lambda pause: block.wait(PATIENCE))

@@ -136,7 +136,9 @@ def test_an_idle_connection_is_dropped(server: Running, monkeypatch: pytest.Monk
         assert read_all(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_who_does_not_read_the_end_of_an_answer_is_dropped(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_read_the_end_of_an_answer_is_dropped(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is left fits into the buffer of the connection, so that nothing waits to be written; closing would wait."""
     monkeypatch.setattr(http_protocol, "NEXT_WITHIN", 0.2)
     held: list[Any] = []
@@ -162,7 +164,7 @@ def slow_reader(server: Running) -> socket.socket:
     return connection
 
 
-def test_who_never_reads_is_dropped(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_never_reads_is_dropped(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "READ_WITHIN", 0.2)
     body = json.dumps({"model": "ngram", "prompt": "x" * 10**6}).encode()
     head = "POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\n"

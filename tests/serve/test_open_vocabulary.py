@@ -109,7 +109,7 @@ def test_hidden_numbers_are_a_permutation(monkeypatch: pytest.MonkeyPatch) -> No
     assert told != [numbers.encode(token) for token in range(5000)]
 
 
-def test_who_reads_backwards_or_no_text_does_not_write(served: Running) -> None:
+def test_a_model_that_reads_backwards_or_no_text_does_not_write(served: Running) -> None:
     for kind in ("backwards", "none"):
         answer = post(served, "/v1/completions", model=kind, prompt="the")
         assert answer.status_code == 400, answer.text
@@ -137,7 +137,7 @@ def test_offsets_count_the_text_as_it_was_given(served: Running) -> None:
     assert choice["logprobs"]["text_offset"] == [0, 6, 10, 13]
 
 
-def test_who_reads_backwards_is_not_asked() -> None:
+def test_a_model_that_reads_backwards_is_not_asked() -> None:
     items = [Item({"a": "the cat"}, ("good", "bad"), 0), Item({"a": "a dog"}, ("good", "bad"), 1)]
     with pytest.raises(ValueError, match="reads backwards"):
         ask(reads_backwards(), find_template("sentiment"), Items(items, items))

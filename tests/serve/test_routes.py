@@ -211,7 +211,7 @@ def cancelled(engine: Any) -> float:
     return float(engine.metrics.value("request_success_total", finished_reason="cancelled"))
 
 
-def test_who_hangs_up_frees_the_row(models: Any) -> None:
+def test_a_client_that_hangs_up_frees_its_row(models: Any) -> None:
     """Who is streamed to hangs up after the first event, who waits for the whole as soon as the engine has the text."""
     with serving.serving({"gpt2": models["gpt2"]}, rows=4, tokens=10**6) as server:
         engine = server.runs.served["gpt2"].engine
@@ -270,7 +270,7 @@ def test_too_many_get_429_and_when_to_try_again(models: Any) -> None:
         assert serving.post(url, json=body).status_code == 503
 
 
-def test_the_same_text_in_company_over_the_network(server: Running) -> None:
+def test_the_same_text_in_a_batch_over_the_network(server: Running) -> None:
     url = f"{server.address}/v1/completions"
     asked = [
         {"model": kind, "prompt": prompt, "seed": seed, "max_tokens": 12, "logprobs": 1}

@@ -145,7 +145,9 @@ def test_internal_value_errors_are_500_with_a_traceback(
         assert "\x1b" not in logged
 
 
-def test_a_step_that_fails_is_logged_and_told_as_500(models: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_that_fails_is_logged_and_answered_as_500(
+    models: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving.serving({"gpt2": models["gpt2"]}) as server:
 
         def broken() -> None:

@@ -51,7 +51,7 @@ def test_every_view_passes_the_limit(tmp_path: Path) -> None:
         assert (response.status_code, response.headers["location"]) == (307, f"{API}/{new}")
 
 
-def test_so_many_work_and_wait_and_others_are_refused() -> None:
+def test_a_limited_number_works_and_waits_and_others_are_refused() -> None:
     workers, let_go = Workers(working=2, waiting=3), asyncio.Event()
     began: list[int] = []
 

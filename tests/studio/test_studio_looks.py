@@ -209,7 +209,7 @@ def test_translations_are_weighed(client: Any, studio_runs: Path) -> None:
 
 
 @pytest.mark.parametrize("run", ["en-de", "demo/lstm"])
-def test_errors_off_the_beaten_track_are_told(client: Any, studio_runs: Path, run: str) -> None:
+def test_errors_on_unusual_input_are_reported(client: Any, studio_runs: Path, run: str) -> None:
     found = ask(client, "errors", run=run, lines="somebody saw day 3\n\n", tokens=6)
     assert {each["kind"] for each in found["outputs"]} >= {"as it is", "scrambled", "doubled", "syllable repeated"}
     expected = find_errors(lmlab.load(studio_runs / run), ["somebody saw day 3"], tokens=6)

@@ -96,7 +96,7 @@ def test_surprisal_adds_up_to_the_score(client: Any, studio_runs: Path, run: str
     assert len(found["words"]) == 7
 
 
-def test_a_run_that_cannot_is_told_beside_those_that_can(client: Any) -> None:
+def test_a_run_that_cannot_is_reported_beside_those_that_can(client: Any) -> None:
     found = ask(client, "attribution", runs=["counts", "demo/gpt2"], text=TEXT)
     assert [each["run"] for each in found["runs"]] == ["demo/gpt2"]
     (refused,) = found["refused"]
@@ -200,7 +200,7 @@ def test_what_cannot_be_done_is_one_line(client: Any, route: str, body: dict[str
     assert "\n" not in message
 
 
-def test_a_tail_gives_each_line_once_and_begins_anew_with_a_new_file(tmp_path: Path) -> None:
+def test_a_tail_gives_each_line_once_and_begins_again_with_a_new_file(tmp_path: Path) -> None:
     path, tail = tmp_path / "metrics.jsonl", Tail(tmp_path)
     assert tail.more() == ([], False)
     line = {"step": 1, "tokens": 8, "bits_per_byte": 2.0, "cost": {"seconds": 1.0, "joules": 3.0}}

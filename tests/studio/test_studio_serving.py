@@ -144,7 +144,7 @@ def test_engines_go_with_their_models(studio_runs: Path, monkeypatch: pytest.Mon
         served.engine.close()
 
 
-def test_an_engine_that_was_made_for_newer_weights_goes_on(studio_runs: Path) -> None:
+def test_an_engine_that_was_made_for_newer_weights_stays(studio_runs: Path) -> None:
     runs = StoredRuns(run_store=RunStore(studio_runs), limits=Limits())
     served = runs.find("counts")
     runs.end("counts", lmlab.load(studio_runs / "counts"))  # the model before it has left

@@ -54,7 +54,7 @@ def test_the_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
         ({"size": "huge"}, "size"),
     ],
 )
-def test_what_cannot_be_started_is_told(client_of: Callable[..., Any], asked: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_started_is_reported(client_of: Callable[..., Any], asked: dict[str, Any], told: str) -> None:
     client = client_of()
     for path in ("jobs", "jobs/command"):
         response = client.post(f"/studio/api/{path}", json=asked)
@@ -64,7 +64,7 @@ def test_what_cannot_be_started_is_told(client_of: Callable[..., Any], asked: di
 
 
 @pytest.mark.parametrize("path", ["jobs", "jobs/stop"])
-def test_only_who_knows_the_token_changes_something(client_of: Callable[..., Any], path: str) -> None:
+def test_only_clients_with_the_token_change_something(client_of: Callable[..., Any], path: str) -> None:
     client = client_of(knows={})
     for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Bearer "}):
         assert client.post(f"/studio/api/{path}", json={"number": 1}, headers=headers).status_code == 401

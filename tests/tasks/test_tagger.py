@@ -254,7 +254,7 @@ def test_word_vectors_are_begun_with(place: Path, tmp_path: Path) -> None:
         plan_from_scratch(Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "other.txt"})
 
 
-def test_how_many_words_have_a_vector_is_told(place: Path, tmp_path: Path) -> None:
+def test_how_many_words_have_a_vector_is_reported(place: Path, tmp_path: Path) -> None:
     data = open_data(place / "names.conll")
     running = [fold(word) for example in data.labelled.train for word in example.a]
     known = sorted(set(running))[:2]
@@ -291,7 +291,7 @@ def test_a_word_that_was_cut_is_its_last_piece_that_was_read(place: Path) -> Non
         assert reader._positions_of_words([0, 0, 0, 1], {0: 1, 1: 2}) == expected, "the second word has no place: zeros"
 
 
-def test_company_does_not_change_states(place: Path) -> None:
+def test_batching_does_not_change_states(place: Path) -> None:
     states = LanguageStates([str(place / "ahead"), str(place / "back")])
     sentences = [["Ann"], ["Bob", "sleeps", "in", "Rome", "."], [], ["Rome", "sleeps"]]
     together = states.read(sentences)

@@ -55,7 +55,7 @@ def test_gpt_files_lower_and_end_words(shared_data: Callable[[str], Path]) -> No
     assert tokenizer.boundary == len(vocabulary), "a boundary is added where the file has none"
 
 
-def test_what_is_not_a_tokenizer_is_told(tmp_path: Path) -> None:
+def test_what_is_not_a_tokenizer_is_reported(tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text('{"version": "1.0"', encoding="utf-8")
     (tmp_path / "list.txt").write_text("a\nb\n", encoding="utf-8")
     (tmp_path / "half").mkdir()

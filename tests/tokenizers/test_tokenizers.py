@@ -188,7 +188,7 @@ def _merges(tokenizer: Tokenizer) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("spec", ["words:100000", "bpe:100000", "wordpiece:100000", "unigram:100000"])
-def test_a_vocabulary_larger_than_the_text_allows_is_told(spec: str) -> None:
+def test_a_vocabulary_larger_than_the_text_allows_is_reported(spec: str) -> None:
     with pytest.warns(TokenizerWarning, match="the text allows only"):
         tokenizer = train(spec, [TEXT])
     assert tokenizer.vocabulary < 100000

@@ -115,7 +115,7 @@ def test_interrupt_saves_and_exits_130(text: Path, tmp_path: Path) -> None:
     assert json.loads((run / "last" / "progress.json").read_text())["step"] > 0
 
 
-def test_second_trainer_is_told_who_holds_the_run(text: Path, tmp_path: Path) -> None:
+def test_second_trainer_learns_who_holds_the_run(text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     arguments = ["train", "lstm", str(text), *SETTINGS, "-o", str(run), "--budget", "100000steps"]
     process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -45,7 +45,7 @@ def lines(run: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ["lstm", "ngram"])
-def test_the_last_line_of_metrics_is_the_price(kind: str, text: Path, tmp_path: Path) -> None:
+def test_the_last_line_of_metrics_is_the_cost(kind: str, text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     outcome = start(recipe(text, kind, country="Sweden"), run)
     price = lines(run)[-1]
@@ -61,7 +61,7 @@ def test_the_last_line_of_metrics_is_the_price(kind: str, text: Path, tmp_path: 
         assert part in card
 
 
-def test_a_finished_run_is_priced_once_and_an_extended_one_again(text: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_metered_once_and_an_extended_one_again(text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     start(recipe(text), run)
     first = lines(run)
@@ -73,7 +73,7 @@ def test_a_finished_run_is_priced_once_and_an_extended_one_again(text: Path, tmp
     assert priced[1]["cost"]["seconds"] > priced[0]["cost"]["seconds"], "the whole run is counted"
 
 
-def test_an_old_checkpoint_without_gpu_seconds_goes_on(text: Path, tmp_path: Path) -> None:
+def test_an_old_checkpoint_without_gpu_seconds_is_resumed(text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     start(recipe(text), run)
     place = run / "last" / "progress.json"
@@ -211,7 +211,7 @@ def test_codecarbon_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Wh" in measured.text
 
 
-def test_scoring_has_its_price(text: Path, tmp_path: Path) -> None:
+def test_scoring_has_its_cost(text: Path, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
     from lmlab.cli import app

@@ -303,7 +303,7 @@ def test_gpts_language_loss_is_learnt_too(place: Path, reviews: TaskData, tmp_pa
     assert not (tmp_path / "frozen").exists()
 
 
-def test_a_measure_of_which_less_is_better_is_ranked_so() -> None:
+def test_a_measure_where_less_is_better_is_ranked_so() -> None:
     from lmlab.pages.scores import Score, ScoreRow, clamp
     from lmlab.transfer.results import over_seeds
 

@@ -119,3 +119,19 @@ def test_baselines_on_pixels() -> None:
     found = NearestMean()
     found.fit(train)
     assert found.predict([odd]).labels == [nearest]
+
+
+def test_a_budget_in_place_of_epochs(home: Path) -> None:
+    done = lmlab.finetune(home / "run", home / "second", output=home / "budget", budget="3steps")
+    recipe = read_json(home / "budget" / "recipe.json")
+    assert recipe["train"]["budget"] == "3steps"
+    assert recipe["train"]["warmup"] == 1
+    lines = (home / "budget" / "metrics.jsonl").read_text().splitlines()
+    assert '"step": 3' in lines[-1]
+    scratch = next(row for row in done.study.table if row.method == "scratch")
+    assert scratch.note == ""
+    with pytest.raises(ValueError, match="--epochs both say how long to train"):
+        lmlab.finetune(home / "run", home / "second", output=home / "both", budget="3steps", epochs=1)
+    with pytest.raises(ValueError, match="write a time"):
+        lmlab.finetune(home / "run", home / "second", output=home / "both", budget="3 cups")
+    assert not (home / "both").exists()

@@ -91,7 +91,7 @@ def trial_of(place: Path, **changes: Any) -> Trial:
     return replace(Trial(origin=place / "bert", train={"budget": "6steps", "evaluations": 1}), **changes)
 
 
-def test_an_interrupted_study_goes_on(place: Path, reviews: TaskData, tmp_path: Path) -> None:
+def test_an_interrupted_study_is_resumed(place: Path, reviews: TaskData, tmp_path: Path) -> None:
     curve = plan_curve(trial_of(place), [8, 12, None], seeds=1, most=len(reviews.labelled.train))
     trials = [plan_trial(each, reviews) for each in curve]
 
@@ -114,7 +114,7 @@ def test_an_interrupted_study_goes_on(place: Path, reviews: TaskData, tmp_path: 
         assert one.values == other.values
 
 
-def test_a_trial_that_changed_begins_anew(place: Path, reviews: TaskData, tmp_path: Path) -> None:
+def test_a_trial_that_changed_begins_again(place: Path, reviews: TaskData, tmp_path: Path) -> None:
     """Interrupted or done: what was learnt with other settings, examples or weights is not gone on with."""
     trial = trial_of(place)
 

@@ -129,7 +129,7 @@ def test_too_few_to_choose_by_keeps_the_last_checkpoint(run: Path, tmp_path: Pat
     assert "none: the last checkpoint is kept" in (done.path / "README.md").read_text()
 
 
-def test_nothing_is_said_where_a_test_set_is_scored(tmp_path: Path) -> None:
+def test_nothing_is_reported_where_a_test_set_is_scored(tmp_path: Path) -> None:
     train, valid, test = (write_coin_flips(tmp_path / f"{i}.tsv", 120, seed=i, start=200 * i) for i in (1, 2, 3))
     assert describe_selection(open_data(train)) == []
     assert describe_selection(open_data(train, valid=valid, test=test)) == []

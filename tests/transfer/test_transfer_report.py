@@ -222,7 +222,7 @@ def test_ten_right_answers_do_not_make_a_model_underconfident() -> None:
     assert "underconfident" in shown(400)
 
 
-def test_nothing_wrong_is_said(tmp_path: Path) -> None:
+def test_nothing_wrong_is_reported(tmp_path: Path) -> None:
     write_lines(tmp_path, "choice")
     (tmp_path / "predictions.jsonl").write_text(json.dumps(LINES["choice"][1]) + "\n")
     assert "There is none: all 1" in check_page(make_study("run", "choice", [make_result("choice")]), tmp_path).text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmlab.cli.options import Device, Overwrite, Run
+from lmlab.cli.options import Device, MinP, Overwrite, Run, SamplingSeed, Temperature, TopK, TopP
 from lmlab.cli.texts import check_outputs
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ def compose(
     output: Annotated[Path, typer.Option("-o", "--output", help="MIDI file to write.")] = Path("out.mid"),
     picture: Annotated[Path | None, typer.Option(help="Piano roll with attention arcs: .svg or .png.")] = None,
     tokens: Annotated[int, typer.Option("-n", "--tokens", min=1, help="Maximum number of tokens to generate.")] = 512,
-    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 takes the most probable token.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling: smallest set with probability p.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Minimum probability, relative to the best token.")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    temperature: Temperature = 1.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: SamplingSeed = 0,
     overwrite: Overwrite = False,
     device: Device = "auto",
 ) -> None:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmlab.cli.options import Device, Overwrite, Run
+from lmlab.cli.options import Device, MinP, Overwrite, Run, SamplingSeed, Temperature, TopK, TopP
 from lmlab.cli.texts import check_outputs
+from lmlab.messages import printable
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from lmlab.decoding.painter import Painter
+    from lmlab.decoding.sampling import Sampling
 
     Pixels = NDArray[np.uint8]
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 def draw(
     run: Run,
     given: Annotated[list[Path] | None, typer.Option(help="Picture to complete; repeatable.")] = None,
+    caption: Annotated[
+        list[str] | None, typer.Option(help="Caption to draw, of a run with captions; repeatable.")
+    ] = None,
     held_out: Annotated[bool, typer.Option("--held-out", help="Complete pictures that were held out.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="Number of held-out pictures.")] = 4,
     rows: Annotated[int | None, typer.Option(min=0, help="Rows of pixels to keep. (default: the upper half)")] = None,
@@ -31,11 +36,11 @@ def draw(
     ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="PNG file to write.")] = Path("drawn.png"),
     scale: Annotated[int | None, typer.Option(min=1, max=64, help="Size of a pixel in the PNG file.")] = None,
-    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 takes the most probable token.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling: smallest set with probability p.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Minimum probability, relative to the best token.")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    temperature: Temperature = 1.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
+    seed: SamplingSeed = 0,
     overwrite: Overwrite = False,
     device: Device = "auto",
 ) -> None:
@@ -49,9 +54,14 @@ def draw(
 
       lmlab draw runs/digits --given seven.png --rows 10 --count 8 --temperature 0.9 -o completed.png
 
+      lmlab draw runs/everything --caption "a large red circle in the centre" -o circle.png
+
     The run has learnt pictures as pixels: lmlab train gpt2 PICTURES --tokenizer pixels:16 -o RUN. Without a picture
     the file shows a grid of samples. With pictures, each line shows the original in the levels of the run, the rows
     that are kept, and the completions. Held-out pictures are those that the run was not trained on.
+
+    A run of pictures with captions (lmlab train gpt2 captions=TABLE -o RUN) draws captions: those that are given, those
+    of held-out pictures, each beside its original, or those that it writes first.
     """
     from lmlab.cli.console import progress_bar
     from lmlab.decoding.sampling import Sampling
@@ -66,6 +76,17 @@ def draw(
         raise ValueError("--rows keeps rows of a picture: give --given PICTURE or --held-out, too")
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
     painter = load(run, device=choose_device(device)).painter
+    if painter.captioned is not None:
+        if given or rows is not None:
+            raise ValueError(f"{run} draws from captions, not from parts of pictures: give --caption or --held-out")
+        drawn_texts = _draw_captions(painter, run, caption, limit if held_out else 0, count, sampling)
+        save_grid([row for _, row in drawn_texts], output, scale=scale)
+        for text, row in drawn_texts:
+            typer.echo(f"{len(row)} pictures: {printable(text)}")
+        typer.echo(f"{output}: {painter.tokenizer.size_in_words}")
+        return
+    if caption:
+        raise ValueError(f"{run} has learnt pictures without captions; leave --caption out")
     painter.given_tokens(rows)
     pictures = [*_read(given or []), *(_read_held_out(run, painter, limit) if held_out else [])]
     with progress_bar("drawing") as progress:
@@ -82,6 +103,28 @@ def draw(
     save_grid(table, output, scale=scale)
     what = f"{len(pictures)} pictures completed" if len(pictures) > 1 else "1 picture completed"
     typer.echo(f"{output}: {what if pictures else f'{len(drawn)} samples'} at {painter.tokenizer.size_in_words}")
+
+
+def _draw_captions(
+    painter: Painter, run: Path, captions: list[str] | None, held_out: int, count: int | None, sampling: Sampling
+) -> list[tuple[str, list[Pixels]]]:
+    """Captions with their pictures: given ones, those of held-out pictures with the originals, or written ones."""
+    from lmlab.cli.console import progress_bar
+    from lmlab.runs.held_out import held_out_items
+
+    with progress_bar("drawing") as progress:
+        if not captions and not held_out:
+            written = painter.draw_captions(None, count=count or 4, sampling=sampling, report=progress)
+            return [(each.caption, [each.picture]) for each in written]
+        assert painter.captioned is not None, "the run has learnt captions"
+        items = held_out_items(run, held_out, kind="captions") if held_out else []
+        originals = [painter.captioned.decode(each.tolist()) for each in items]
+        texts = [*(captions or []), *(text for text, _ in originals)]
+        first = [*([] for _ in captions or []), *([picture] for _, picture in originals)]
+        each = count or 6
+        drawn = painter.draw_captions(texts, count=each, sampling=sampling, report=progress)
+        made = [[one.picture for one in drawn[start : start + each]] for start in range(0, len(drawn), each)]
+        return [(text, [*before, *row]) for text, before, row in zip(texts, first, made, strict=True)]
 
 
 def _read(paths: list[Path]) -> list[Pixels]:

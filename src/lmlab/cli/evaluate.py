@@ -1,4 +1,4 @@
-"""lmlab evaluate: score a fine-tuned run or a translator on a test set."""
+"""lmlab evaluate: score a fine-tuned run, a translator or a run of other data on a test set."""
 
 from __future__ import annotations
 
@@ -71,6 +71,8 @@ def evaluate(
 
       lmlab evaluate runs/scenes captions.tsv
 
+      lmlab evaluate runs/tunes
+
     A fine-tuned run is measured by the metric of its task, with a 95% interval: accuracy, F1, Matthews correlation,
     Pearson and Spearman correlation, exact match.
 
@@ -83,6 +85,9 @@ def evaluate(
     A model of pictures and texts (clip) is measured by recall@1, 5 and 10 in both directions on pictures with captions,
     and by its zero-shot accuracy on pictures with classes, each with what chance would give. Its own data are split as
     in training, and the test pictures are used.
+
+    A run that has learnt music, pixels, episodes as tokens, or several kinds of data takes no DATA: it is measured on
+    its held-out items, each kind in its own unit (bits per byte, bits per dimension, nats per event or action).
 
     BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab\\[eval]'
     """
@@ -135,6 +140,11 @@ def evaluate(
             errors = measure_actions(open_run(run, device).actor, [data], run=run.name, progress=progress)
         show(errors, output=output, json_=json_, about=str(run))
         return
+    if data is None and source is None and reads_sequences(run):
+        from lmlab.cli.sequence_scores import evaluate_sequences
+
+        evaluate_sequences(run, output=output, overwrite=overwrite, json_=json_, device=device)
+        return
     if data is not None or columns is not None or others or drop_bad_labels:
         if not run.is_dir():
             raise ValueError(f"{run} does not exist; give the folder of a fine-tuned run")
@@ -184,6 +194,14 @@ def can(run: Path, ability: str) -> bool:
 
     config = read_json(run / "config.json") if (run / "config.json").is_file() else {}
     return isinstance(config, dict) and "kind" in config and ability in find(str(config["kind"])).does
+
+
+def reads_sequences(run: Path) -> bool:
+    """Whether a run has learnt music, pixels or episodes as tokens, or several kinds of data."""
+    from lmlab.tokenizers.processors import load_processor
+    from lmlab.tokenizers.processors.sequences import SequenceTokenizer
+
+    return isinstance(load_processor(run), SequenceTokenizer)
 
 
 def without_task(run: Path) -> str:

@@ -10,7 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lmlab.cli.errors import format_option
-from lmlab.cli.options import MOST_TEXTS, Boundary, Device, Json, LengthPenalty, Overwrite, Run, Trace
+from lmlab.cli.options import (
+    MOST_TEXTS,
+    Boundary,
+    Device,
+    Json,
+    LengthPenalty,
+    MinP,
+    Overwrite,
+    Run,
+    SamplingSeed,
+    Temperature,
+    TopK,
+    TopP,
+    Trace,
+)
 from lmlab.cli.texts import check_outputs, choose_boundary, is_stream, text_of
 
 if TYPE_CHECKING:
@@ -32,10 +46,10 @@ def generate(
         typer.Option("-n", "--tokens", min=0, help="Maximum number of tokens to generate. (default: 100; chat: 500)"),
     ] = None,
     samples: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="Number of texts to generate.")] = 1,
-    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 takes the most probable token.")] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling: smallest set with probability p.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Minimum probability, relative to the best token.")] = None,
+    temperature: Temperature = 1.0,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    min_p: MinP = None,
     repetition_penalty: Annotated[float, typer.Option(help="Above 1, repeated tokens become less probable.")] = 1.0,
     beams: Annotated[
         int | None, typer.Option(min=1, max=MOST_TEXTS, help="Beam search with this beam size, instead of sampling.")
@@ -44,7 +58,7 @@ def generate(
     trace: Trace = None,
     overwrite: Overwrite = False,
     stop: Annotated[list[str] | None, typer.Option(help=r"End before this string (\n: newline); repeatable.")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    seed: SamplingSeed = 0,
     boundary: Boundary = None,
     json_: Json = False,
     device: Device = "auto",

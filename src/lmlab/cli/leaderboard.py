@@ -76,10 +76,10 @@ class LiveTable:
         row |= {
             "status": "[green]done[/green]",
             "test": f"[bold]{score:.3f}[/bold] {metric.column}",
-            "tokens": short(record["training"]["tokens"]),
+            "tokens": short(record.training["tokens"]),
         }
         self._draw()
-        tokens = f"{record['training']['tokens']:,} {track_of(planned.system, planned.tokenizer).read_unit}"
+        tokens = f"{record.training['tokens']:,} {track_of(planned.system, planned.tokenizer).read_unit}"
         self._line(f"{planned.name}: {score:.3f} {metric.label}, {tokens}")
 
     def failed(self, planned: PlannedRun, error: str) -> None:

@@ -44,6 +44,11 @@ Boundary = Annotated[
     typer.Option("--boundary/--no-boundary", help="Read the boundary token before a text. (default: as trained)"),
 ]
 
+Temperature = Annotated[float, typer.Option(help="Sampling temperature; 0 takes the most probable token.")]
+TopK = Annotated[int | None, typer.Option(help="Sample from the k most probable tokens.")]
+TopP = Annotated[float | None, typer.Option(help="Nucleus sampling: smallest set with probability p.")]
+MinP = Annotated[float | None, typer.Option(help="Minimum probability, relative to the best token.")]
+SamplingSeed = Annotated[int, typer.Option(help="Random seed.")]
 Beams = Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="Beam size; 1 is greedy search.")]
 LengthPenalty = Annotated[float, typer.Option(help="0 ranks by probability; 0.6 to 1 favours longer texts.")]
 NoRepeat = Annotated[int, typer.Option(min=0, metavar="N", help="Never repeat an n-gram of N tokens; 0: off.")]

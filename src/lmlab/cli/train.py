@@ -37,7 +37,7 @@ def train(
     ] = None,
     text: Annotated[
         list[str] | None,
-        typer.Argument(help="Files, folders, globs, .gz, '-' (standard input), or 'builtin'."),
+        typer.Argument(help="Files, folders, globs, .gz, '-' (standard input), 'builtin', or KIND=FILES."),
     ] = None,
     output: OutputRun = None,
     recipe: Annotated[Path | None, typer.Option(help="TOML file with all settings, instead of MODEL TEXT.")] = None,
@@ -106,7 +106,12 @@ def train(
 
       lmlab train clip captions.tsv -o runs/clip --columns picture=file,caption=title
 
+      lmlab train gpt2 text=book.txt notes=tunes/ captions=pictures.tsv -o runs/all
+
       lmlab train --resume runs/book
+
+    Several kinds of data in one model: name each as KIND=FILES, of text, captions, images, notes and episodes, or give
+    builtin:everything. --set 'data.weights={text=2}' takes text twice as often as each of the others.
 
     A budget in time counts training only: validation and checkpoints add at most about half of it. --resume RUN TEXT
     names the text again if it has moved. Tokenizers are characters, bytes, words\\[:N], spelled\\[:N], bpe:N,

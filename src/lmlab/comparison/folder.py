@@ -11,8 +11,8 @@ from lmlab.comparison.conditions import check_folder, read_conditions
 from lmlab.comparison.leaderboard import Board, make_board, read_entries, read_rankings, to_csv
 from lmlab.comparison.plan import Conditions, Skipped, plan
 from lmlab.comparison.plots import all_charts
-from lmlab.comparison.ranking import answers, takes_part
-from lmlab.comparison.records import Record, read_record, upgrade_record, write_record
+from lmlab.comparison.ranking import takes_part
+from lmlab.comparison.records import Record, read_record, write_record
 from lmlab.comparison.report import Passage, make_report
 from lmlab.comparison.runner import Results, Unwatched, Watcher, prepare_corpora, read_tests, train_and_score
 from lmlab.comparison.tracks import tracks_of
@@ -72,12 +72,12 @@ def add(runs: Sequence[Path], folder: Path, *, csv: bool = False) -> Published:
         results = reread(conditions, folder)
         if not results.records:
             raise ValueError(f"no model of {folder} has been scored yet; resume with: lmlab compare --resume {folder}")
-        added = {record["name"]: record for record in read_added(results, folder)}
+        added = {record.name: record for record in read_added(results, folder)}
         for path in runs:
             names = {planned.system for planned in results.planned_runs} | {
                 planned.name for planned in results.planned_runs
             }
-            here = {name for name, record in added.items() if Path(record["run"]).resolve() == path.resolve()}
+            here = {name for name, record in added.items() if Path(record.run or "").resolve() == path.resolve()}
             record = joining.join(
                 path,
                 description=results.description,
@@ -85,8 +85,8 @@ def add(runs: Sequence[Path], folder: Path, *, csv: bool = False) -> Published:
                 names=names | (added.keys() - here),
                 records=[*results.records.values(), *(added[name] for name in added.keys() - here)],
             )
-            write_record(folder, record["name"], record)
-            added[record["name"]] = record
+            write_record(folder, record)
+            added[record.name] = record
         results.description["added"] = sorted(added)
         write_json(folder / CONDITIONS, results.description)
         return publish(results, folder, added=list(added.values()), csv=csv or (folder / "leaderboard.csv").is_file())
@@ -114,7 +114,7 @@ def reread(conditions: Conditions, folder: Path) -> Results:
 
 def read_added(results: Results, folder: Path) -> list[Record]:
     """Return the records of runs that were added earlier."""
-    return [upgrade_record(read_json(folder / "scores" / f"{name}.json")) for name in results.description["added"]]
+    return [Record.from_json(read_json(folder / "scores" / f"{name}.json")) for name in results.description["added"]]
 
 
 def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv: bool = False) -> Published:
@@ -123,9 +123,9 @@ def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv
     write_json(folder / "leaderboard.json", board)
     passages: dict[tuple[str, str], Passage] = {}
     for record in [*reversed(results.records.values()), *added]:
-        for track in (each for each in tracks_of(record["system"], record.get("data", "")) if takes_part(record, each)):
-            name = record["name"] if "added" in record else record["system"]
-            passages[track.name, name] = answers(record, track)["passage"]
+        for track in (each for each in tracks_of(record.system, record.scores.data) if takes_part(record, each)):
+            name = record.system if record.added is None else record.name
+            passages[track.name, name] = record.scores.in_track(track.name).passage
     write_bytes(folder / "report.html", make_report(board, passages).encode())
     png = save_charts(all_charts(read_rankings(board)), folder / "plots")
     if csv:

@@ -6,12 +6,13 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmlab.comparison.held_out import HeldOutItems, Tests, TestText
-from lmlab.comparison.records import TRAINING_JOULES, Record
+from lmlab.comparison.records import TRAINING_JOULES, Record, RunScores
 from lmlab.comparison.runner import evaluate_run
 from lmlab.comparison.tracks import tracks_of
 from lmlab.costs.countries import find_grid
@@ -62,22 +63,22 @@ def join(
         provenance = _examine_items(model, path, description, tests.sequences)
         fingerprint = tests.sequences.tokenizer.fingerprint
     measured = evaluate_run(model, path, tests, system=system)
-    return {
-        "name": _free_name(path.resolve().name, names),
-        "system": system,
-        "run": str(path),
-        "seed": None,
-        "weights_sha256": digest(path / "model.safetensors"),
-        "tokenizer": fingerprint,
-        "parameters": count_parameters(model.model).total,
-        "embedding_parameters": count_parameters(model.model).embedding,
-        "rate": None,
-        "sweep": [],
-        "training": _costs(path),
-        "energy_method": None,
-        "added": provenance.description,
-        **(measured if provenance.same_text else _without_curves(measured)),
-    }
+    return Record(
+        name=_free_name(path.resolve().name, names),
+        system=system,
+        run=str(path),
+        seed=None,
+        weights_sha256=digest(path / "model.safetensors"),
+        tokenizer=fingerprint,
+        parameters=count_parameters(model.model).total,
+        embedding_parameters=count_parameters(model.model).embedding,
+        rate=None,
+        sweep=[],
+        training=_costs(path),
+        energy_method=None,
+        added=provenance.description,
+        scores=measured if provenance.same_text else _without_curves(measured),
+    )
 
 
 def _examine_media(path: Path, system: str, description: dict[str, Any]) -> Provenance:
@@ -101,10 +102,10 @@ def _examine_items(model: LanguageModel, path: Path, description: dict[str, Any]
     return Provenance("trained on other data; whether the test data were among them is not known", False)
 
 
-def _without_curves(record: Record) -> Record:
-    """A record whose validations were of another text."""
-    also = {name: {**each, "curve": []} for name, each in record.get("also", {}).items()}
-    return {**record, "curve": [], **({"also": also} if also else {})}
+def _without_curves(scores: RunScores) -> RunScores:
+    """The scores of a run whose validations were of another text."""
+    also = {name: replace(each, curve=[]) for name, each in scores.also.items()}
+    return scores._replace(own=replace(scores.own, curve=[]), also=also)
 
 
 def _free_name(name: str, taken: set[str]) -> str:
@@ -123,9 +124,9 @@ def _rivals(system: str, description: Mapping[str, Any], records: Sequence[Recor
         if any(track.has(name) for track in tracks)
     }
     for record in records:
-        if any(track.has(record["system"]) for track in tracks):
-            fingerprint = record.get("tokenizer") or description["fingerprints"][record["system"]]
-            rivals[fingerprint] = rivals.get(fingerprint, False) or record["lossy"]
+        if any(track.has(record.system) for track in tracks):
+            fingerprint = record.tokenizer or description["fingerprints"][record.system]
+            rivals[fingerprint] = rivals.get(fingerprint, False) or record.scores.own.lossy
     return rivals
 
 

@@ -26,8 +26,8 @@ def make_board(results: Results, *, added: Sequence[Record] = ()) -> Board:
     """leaderboard.json: left-to-right systems in `entries`, others under the key of their track; each best first."""
     runs: dict[str, list[Record]] = {}
     for record in results.records.values():
-        runs.setdefault(record["system"], []).append(record)
-    runs |= {record["name"]: [record] for record in added}
+        runs.setdefault(record.system, []).append(record)
+    runs |= {record.name: [record] for record in added}
     sequences = results.tests.sequences
     tracks: list[Track] = [*TRACKS.values()] if sequences is None else [SEQUENCES[sequences.tokenizer.kind]]
     if results.tests.media is not None:

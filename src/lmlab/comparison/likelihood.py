@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.comparison.held_out import TestText, shorten_for_pseudo
-from lmlab.comparison.records import Record
+from lmlab.comparison.records import TrackScores
 from lmlab.decoding.scorer import Scorer
 from lmlab.language_model import LanguageModel
 from lmlab.progress import ReportProgress
@@ -25,9 +25,10 @@ def perplexity(nats: float) -> float | None:
     return math.exp(nats) if nats < 700 else None
 
 
-def mean_perplexity(records: Sequence[Record]) -> float | None:
+def mean_perplexity(scores: Sequence[TrackScores]) -> float | None:
     """The perplexity per token of the mean surprisal over several seeds."""
-    return perplexity(float(np.mean([sum(each["bits"]) / each["tokens"] for each in records])) * math.log(2))
+    bits = [sum(each.measured["bits"]) / each.measured["tokens"] for each in scores]
+    return perplexity(float(np.mean(bits)) * math.log(2))
 
 
 def token_ends(tokenizer: Tokenizer, text: str, *, count: int) -> NDArray[np.int64]:
@@ -38,11 +39,11 @@ def token_ends(tokenizer: Tokenizer, text: str, *, count: int) -> NDArray[np.int
     return np.maximum.accumulate(np.array([end for _, end in offsets], dtype=np.int64))
 
 
-def evaluate(model: LanguageModel, test: TestText, *, progress: ReportProgress | None = None) -> dict[str, Any]:
-    """The exact score of a model, as JSON: bits of each unit, counts, a sample, and the passage."""
-    record = score_units(model, test, progress=progress)
-    bytes_per_token = float(test.sizes.sum()) / record["tokens"]
-    return {**record, "sample": write_sample(model, test, bytes_per_token=bytes_per_token)}
+def evaluate(model: LanguageModel, test: TestText, *, progress: ReportProgress | None = None) -> TrackScores:
+    """The exact score of a model: bits of each unit, counts, a sample, and the passage."""
+    scores = score_units(model, test, progress=progress)
+    bytes_per_token = float(test.sizes.sum()) / scores.measured["tokens"]
+    return replace(scores, sample=write_sample(model, test, bytes_per_token=bytes_per_token))
 
 
 def choose_scored_part(model: LanguageModel, test: TestText) -> TestText:
@@ -55,7 +56,7 @@ def choose_scored_part(model: LanguageModel, test: TestText) -> TestText:
 
 def score_units(
     model: LanguageModel, test: TestText, *, scorer: Scorer | None = None, progress: ReportProgress | None = None
-) -> dict[str, Any]:
+) -> TrackScores:
     """Bits of each unit of a test text, counts, and the passage, by the model's own scorer or another."""
     score = (scorer or model.scorer).score(test.texts, progress=progress)
     if not math.isfinite(score.nats):
@@ -70,14 +71,16 @@ def score_units(
         bits.append(np.bincount(unit, weights=nats, minlength=len(starts)).astype(np.float64))
     size = float(test.sizes.sum())
     directions = {name: bits_per_byte(nats, size) for name, nats in score.directions.items()}
-    return {
-        **({"directions": directions} if directions else {}),
-        "bits": (np.concatenate(bits) / math.log(2)).tolist(),
-        "tokens": score.tokens,
-        "lossy": score.lossy,
-        "unknown": score.unknown,
-        "passage": read_passage(model.text_tokenizer, test, score.token_nats[test.passage[0]] / math.log(2)),
-    }
+    return TrackScores(
+        measured={
+            **({"directions": directions} if directions else {}),
+            "bits": (np.concatenate(bits) / math.log(2)).tolist(),
+            "tokens": score.tokens,
+        },
+        lossy=score.lossy,
+        unknown=score.unknown,
+        passage=read_passage(model.text_tokenizer, test, score.token_nats[test.passage[0]] / math.log(2)),
+    )
 
 
 def write_sample(model: LanguageModel, test: TestText, *, bytes_per_token: float) -> str:

@@ -169,7 +169,7 @@ def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[
         )
     else:
         yield "Learning rates are the tuned defaults of each model (docs/guides/comparing.md); --sweep tries others."
-    joined = {record["name"]: [record] for record in added}
+    joined = {record.name: [record] for record in added}
     for ranking in rankings:
         names = [*(entry.name for entry in ranking.ranked), *(each.name for each in ranking.apart)]
         runs = {name: joined.get(name, []) for name in names}

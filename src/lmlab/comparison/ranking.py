@@ -78,16 +78,12 @@ class Ranking(NamedTuple):
 
 def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) -> Ranking:
     """Rank the systems that take part in one track, on its test text."""
-    runs = {
-        name: [answers(record, track) for record in records]
-        for name, records in every.items()
-        if takes_part(records[0], track)
-    }
+    runs = {name: records for name, records in every.items() if takes_part(records[0], track)}
+    found = {name: [each.scores.in_track(track.name) for each in records] for name, records in runs.items()}
     one_tokenizer = len(tokenizers_of(results.description, runs)) == 1
-    apart = [] if one_tokenizer else [name for name, records in runs.items() if any(each["lossy"] for each in records)]
-    ranked = {name: records for name, records in runs.items() if name not in apart}
-    scores = track.scores({name: ranked[name] for name in sorted(ranked)}, results.tests)
-    entries = [_entry(track, name, ranked[name], scores, one_tokenizer) for name in scores.order]
+    apart = [] if one_tokenizer else [name for name, own in found.items() if any(each.lossy for each in own)]
+    scores = track.scores({name: found[name] for name in sorted(found) if name not in apart}, results.tests)
+    entries = [_entry(track, name, runs[name], scores, one_tokenizer) for name in scores.order]
     failed = {each.system: each.reason for each in reversed(results.failures) if each.system not in every}
     failed = {system: reason for system, reason in reversed(failed.items()) if track.has(system)}
     return Ranking(
@@ -95,7 +91,7 @@ def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) 
         [*entries, *(_failed(track, system, reason) for system, reason in failed.items())],
         scores.compare(),
         [
-            Unranked(name, float(np.mean([track.score_run(each, results.tests) for each in runs[name]])), APART_REASON)
+            Unranked(name, float(np.mean([track.score_run(each, results.tests) for each in found[name]])), APART_REASON)
             for name in apart
         ],
         track.units(results.tests),
@@ -104,18 +100,13 @@ def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) 
 
 def takes_part(record: Record, track: Track) -> bool:
     """Whether a run was measured in a track."""
-    return track is track_of(record["system"], record.get("data", "")) or track.name in record.get("also", {})
-
-
-def answers(record: Record, track: Track) -> Record:
-    """A record with what was measured of it in this track, which need not be the one that its system is known for."""
-    return {**record, **record.get("also", {}).get(track.name, {})}
+    return track is track_of(record.system, record.scores.data) or track.name in record.scores.also
 
 
 def tokenizers_of(description: Mapping[str, Any], runs: Mapping[str, Sequence[Record]]) -> set[str]:
     """Fingerprints of the tokenizers in use."""
     own = {description["fingerprints"][name] for name in runs if name in description["fingerprints"]}
-    return own | {record["tokenizer"] for records in runs.values() for record in records if "tokenizer" in record}
+    return own | {record.tokenizer for records in runs.values() for record in records if record.tokenizer is not None}
 
 
 def _overlap(one: Entry, other: Entry) -> bool:
@@ -126,30 +117,31 @@ def _overlap(one: Entry, other: Entry) -> bool:
 
 def _entry(track: Track, name: str, records: Sequence[Record], scores: Scores, same_tokens: bool) -> Entry:
     first, estimate = records[0], scores.estimate(name)
-    curve = mean_curve([each["curve"] for each in records])
+    found = [each.scores.in_track(track.name) for each in records]
+    curve = mean_curve([each.curve for each in found])
     return Entry(
         name=name,
-        kind=system_of(first["system"]),
+        kind=system_of(first.system),
         predicts=track.name,
-        run=first["run"] if "run" in first else [each["name"] for each in records],
-        seeds=[each["seed"] for each in records],
+        run=first.run if first.run is not None else [each.name for each in records],
+        seeds=[each.seed for each in records],
         score=estimate.value,
         low=estimate.low,
         high=estimate.high,
-        measured=track.summarise(records, same_tokens=same_tokens),
-        parameters=first["parameters"],
-        embedding_parameters=first["embedding_parameters"],
-        training=mean_costs([each["training"] for each in records]),
-        energy_method=first["energy_method"],
-        rate=first["rate"],
-        sweep=first["sweep"],
-        lossy=any(each["lossy"] for each in records),
-        unknown=first["unknown"],
-        sample=first["sample"],
+        measured=track.summarise(found, same_tokens=same_tokens),
+        parameters=first.parameters,
+        embedding_parameters=first.embedding_parameters,
+        training=mean_costs([each.training for each in records]),
+        energy_method=first.energy_method,
+        rate=first.rate,
+        sweep=first.sweep,
+        lossy=any(each.lossy for each in found),
+        unknown=found[0].unknown,
+        sample=found[0].sample,
         curve=curve,
         last_doubling=last_doubling(curve, metric=track.curve.field, better=track.curve.better),
         each_seed=scores.each_seed[name] if len(records) > 1 else None,
-        added=first.get("added"),
+        added=first.added,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,6 @@ from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import TrainingProgress
 from lmlab.units import main_unit, read_speed, training_seconds
 
-Record = dict[str, Any]
-"""The content of `scores/RUN.json`: the system of a run, what its track measures (see `tracks`), and `spent`."""
 Curve = list[dict[str, float]]
 """Points with `tokens`, `seconds`, `flops`, `joules`, and the metric; `seconds` are of training alone."""
 COSTS = ("tokens", "steps", "flops", "seconds", "wall_seconds", "cpu_seconds", "gpu_seconds", "joules", "grams")
@@ -31,27 +30,116 @@ NOTABLE_VALIDATION = 0.05
 EXTRAPOLATED = 4
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrackScores:
+    """What was measured of a run in one track."""
+
+    measured: Mapping[str, Any]
+    """What the track ranks by and what only it measures, by name: `bits` of each unit of the test text, `nats` …"""
+    lossy: bool
+    """Whether the tokenizer loses part of the test text."""
+    unknown: int = 0
+    """Unknown tokens of the test text."""
+    passage: Sequence[tuple[str, float]] = ()
+    """A passage of the test text in pieces, with the bits of each."""
+    sample: str = ""
+    """What the run writes: a continuation, or a sentence with its masks filled."""
+    curve: Curve = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """The scores as in a file: what is measured is beside the rest."""
+        shared = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "measured"}
+        return {**shared, **self.measured}
+
+
+class RunScores(NamedTuple):
+    """What was measured of a run in all of its tracks."""
+
+    own: TrackScores  # in the track that its system is known for
+    also: Mapping[str, TrackScores] = {}  # in others, by their names
+    data: str = ""  # the kind of the tokenizer, for data that are not text
+
+    def in_track(self, name: str) -> TrackScores:
+        """The scores in one track."""
+        return self.also.get(name, self.own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A run of a comparison: the content of `scores/RUN.json`."""
+
+    name: str
+    system: str
+    seed: int | None
+    weights_sha256: str
+    parameters: int
+    embedding_parameters: int
+    rate: float | None
+    sweep: Sequence[Mapping[str, Any]]
+    training: Mapping[str, float]
+    """What training took (`spent`)."""
+    energy_method: str | None
+    scores: RunScores
+    run: str | None = None
+    """Of a run that was added: its directory."""
+    tokenizer: str | None = None
+    """Of a run that was added: the fingerprint of its tokenizer."""
+    added: str | None = None
+    """Of a run that was added: what is known of its training text."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of a file; the scores in the own track are beside the rest."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "scores"}
+        own, also, data = self.scores
+        found = {name: value for name, value in values.items() if name not in ADDED or value is not None}
+        found |= {"data": data} if data else {}
+        found |= own.as_json()
+        return found | ({"also": {name: each.as_json() for name, each in also.items()}} if also else {})
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Record:
+        """The record that a file of any version has."""
+        values = upgrade_record(values)
+        names = {each.name for each in fields(cls)} - {"scores"}
+        also, data = values.get("also", {}), values.get("data", "")
+        rest = {name: value for name, value in values.items() if name not in {*names, "also", "data"}}
+        own = _read_scores(rest, {})
+        scores = RunScores(own, {name: _read_scores(each, rest) for name, each in also.items()}, data)
+        return cls(**{name: values[name] for name in names if name in values}, scores=scores)
+
+
+ADDED = ("run", "tokenizer", "added")
+"""Fields that only runs have that were added."""
+
+
+def _read_scores(values: Mapping[str, Any], own: Mapping[str, Any]) -> TrackScores:
+    """The scores in a track; fields that these values lack are those of the own track."""
+    shared = {each.name for each in fields(TrackScores)} - {"measured"}
+    known = {name: {**own, **values}[name] for name in shared if name in values or name in own}
+    return TrackScores(measured={name: value for name, value in values.items() if name not in shared}, **known)
+
+
 def read_record(folder: Path, name: str) -> Record | None:
     """The record of a run that is finished, if its weights are still those that were scored."""
     path, weights = folder / "scores" / f"{name}.json", folder / name / "model.safetensors"
     if not path.is_file() or not weights.is_file():
         return None
-    record = upgrade_record(read_json(path))
-    return record if record["weights_sha256"] == digest(weights) else None
+    record = Record.from_json(read_json(path))
+    return record if record.weights_sha256 == digest(weights) else None
 
 
-def upgrade_record(record: Record) -> Record:
-    """Return a record with the present names; until version 0.6 masked tokens were called blanks."""
-    tracks = record.get("also", {}).items()
+def upgrade_record(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a file with the present names; until version 0.6 masked tokens were called blanks."""
+    tracks = values.get("also", {}).items()
     also = {"masks" if track == "blanks" else track: upgrade_record(own) for track, own in tracks}
-    renamed = {"masked_tokens" if name == "blanks" else name: value for name, value in record.items()}
+    renamed = {"masked_tokens" if name == "blanks" else name: value for name, value in values.items()}
     return {**renamed, "also": also} if also else renamed
 
 
-def write_record(folder: Path, name: str, record: Record) -> None:
+def write_record(folder: Path, record: Record) -> None:
     """Write the record of a run."""
     (folder / "scores").mkdir(exist_ok=True)
-    write_json(folder / "scores" / f"{name}.json", record)
+    write_json(folder / "scores" / f"{record.name}.json", record.as_json())
 
 
 def spent(progress: TrainingProgress, recipe: Recipe) -> dict[str, float]:
@@ -73,12 +161,12 @@ def spent(progress: TrainingProgress, recipe: Recipe) -> dict[str, float]:
     }
 
 
-def add_costs(costs: Sequence[dict[str, float]]) -> dict[str, float]:
+def add_costs(costs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The sum of what several runs took, of what is known of all."""
     return {name: sum(cost[name] for cost in costs) for name in costs[0] if all(name in cost for cost in costs)}
 
 
-def mean_costs(costs: Sequence[dict[str, float]]) -> dict[str, float]:
+def mean_costs(costs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The mean of what several runs took, of what is known of all."""
     return {
         name: mean([cost[name] for cost in costs])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +22,16 @@ from lmlab.comparison.plan import (
     trains,
     write_budget,
 )
-from lmlab.comparison.records import Record, add_costs, read_curve, read_record, spent, write_record
+from lmlab.comparison.records import (
+    Record,
+    RunScores,
+    TrackScores,
+    add_costs,
+    read_curve,
+    read_record,
+    spent,
+    write_record,
+)
 from lmlab.comparison.tracks import track_of, tracks_of
 from lmlab.comparison.tracks.track import Track
 from lmlab.costs.parameters import count_parameters
@@ -135,7 +145,8 @@ def train_and_score(
             watcher.failed(planned, reason)
             continue
         records[planned.name] = record
-        watcher.scored(planned, record, track_of(planned.system, record.get("data", "")).score_run(record, tests))
+        track = track_of(planned.system, record.scores.data)
+        watcher.scored(planned, record, track.score_run(record.scores.own, tests))
     return Results(description, tests, planned_runs, records, failures)
 
 
@@ -182,16 +193,17 @@ def evaluate_run(
     *,
     system: str,
     progress: Callable[[int, int], None] | None = None,
-) -> Record:
-    """The scores and curve of a run in the track that its system is known for; those in others are under `also`."""
+) -> RunScores:
+    """The scores and curve of a run in the track that its system is known for, and in others."""
 
-    def evaluate(track: Track) -> Record:
-        return {"curve": read_curve(path, metric=track.curve.field), **track.evaluate(model, path, tests, progress)}
+    def evaluate(track: Track) -> TrackScores:
+        curve = read_curve(path, metric=track.curve.field)
+        return replace(track.evaluate(model, path, tests, progress), curve=curve)
 
     data = "" if tests.sequences is None else tests.sequences.tokenizer.kind
     first, *others = tracks_of(system, data)
     also = {track.name: evaluate(track) for track in others}
-    return {**({"data": data} if data else {}), **evaluate(first), **({"also": also} if also else {})}
+    return RunScores(evaluate(first), also, data)
 
 
 class _Session(NamedTuple):
@@ -220,20 +232,20 @@ class _Session(NamedTuple):
             self.watcher.begin(planned, f"scoring {done / max(1, total):.0%}")
 
         model = load(self.folder / planned.name, device=choose_device(recipe.train.device))
-        record = {
-            "name": planned.name,
-            "system": planned.system,
-            "seed": planned.seed,
-            "weights_sha256": digest(self.folder / planned.name / "model.safetensors"),
-            "parameters": outcome.parameters,
-            "embedding_parameters": count_parameters(model.model).embedding,
-            "rate": recipe.train.rate if trains(planned.system) else None,
-            "sweep": sweep,
-            "training": add_costs([spent(outcome.progress, recipe), *(tried["training"] for tried in sweep)]),
-            "energy_method": outcome.progress.energy_method,
-            **evaluate_run(model, self.folder / planned.name, tests, system=planned.system, progress=scoring),
-        }
-        write_record(self.folder, planned.name, record)
+        record = Record(
+            name=planned.name,
+            system=planned.system,
+            seed=planned.seed,
+            weights_sha256=digest(self.folder / planned.name / "model.safetensors"),
+            parameters=outcome.parameters,
+            embedding_parameters=count_parameters(model.model).embedding,
+            rate=recipe.train.rate if trains(planned.system) else None,
+            sweep=sweep,
+            training=add_costs([spent(outcome.progress, recipe), *(tried["training"] for tried in sweep)]),
+            energy_method=outcome.progress.energy_method,
+            scores=evaluate_run(model, self.folder / planned.name, tests, system=planned.system, progress=scoring),
+        )
+        write_record(self.folder, record)
         return record
 
     def _sweep(self, planned: PlannedRun, budget: Budget) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ A new kind is a file with a Config and a `prepare`, and a row in `DATA`. Nothing
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,7 +56,19 @@ DATA = {
         "lmlab.data.corpora.episodes:EpisodesConfig", "lmlab.data.corpora.episodes:prepare", keys=("episodes",)
     ),
     "notes": Kind("lmlab.data.corpora.notes:NotesConfig", "lmlab.data.corpora.notes:prepare", keys=("notes",)),
+    "mixture": Kind("lmlab.data.corpora.mixture:MixtureConfig", "lmlab.data.corpora.mixture:prepare", keys=("parts",)),
 }
+
+MIXED = ("text", "captions", "images", "notes", "episodes")
+"""The kinds that a mixture may have; on the command line each is named before its files, as in notes=FOLDER."""
+EVERYTHING = "builtin:everything"
+BUILTIN_PARTS = {
+    "text": "builtin",
+    "captions": "builtin:scenes",
+    "notes": "builtin:tunes",
+    "episodes": "builtin:cart-pole",
+}
+"""The parts of `builtin:everything`."""
 
 
 def load_config(kind: str) -> type[DataConfig]:
@@ -95,7 +108,7 @@ def make_config(values: Mapping[str, Any], *, where: str = "data", reads: Sequen
 
     `reads` are the kinds that a system learns from: files that are given as text are of the first of them.
     """
-    values = _recognize_media(_as_kind(values, reads))
+    values = _recognize_media(_as_kind(_recognize_mixture(values), reads))
     kind = find_kind(values)
     cls = load_config(kind)
     known = {name: value for name, value in values.items() if value is not None or name in cls.model_fields}
@@ -109,6 +122,29 @@ def make_config(values: Mapping[str, Any], *, where: str = "data", reads: Sequen
             )
         raise ValueError(f"unknown setting {where}.{name}{suggest(name, cls.allowed())}")
     return build(cls, {**known, "kind": kind}, where=where)
+
+
+def _recognize_mixture(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings with texts that are named by kind (`notes=FOLDER`), or `builtin:everything`, as a mixture."""
+    given = values.get("text")
+    names = [given] if isinstance(given, str) else given
+    if values.get("kind") is not None or not isinstance(names, list):
+        return values
+    parts: dict[str, Any] = {}
+    for name in names:
+        kind, equals, path = str(name).partition("=")
+        if equals and kind in MIXED and not os.path.exists(name):
+            parts.setdefault(kind, []).append(path)
+    if names == [EVERYTHING]:
+        parts = dict(BUILTIN_PARTS)
+    elif parts and (plain := [name for name in names if str(name).partition("=")[0] not in parts]):
+        raise ValueError(
+            f"{plain[0]} has no kind, but {', '.join(parts)} are named; name all, as in text={plain[0]} (allowed: "
+            f"{', '.join(MIXED)})"
+        )
+    if not parts:
+        return values
+    return {**{name: value for name, value in values.items() if name != "text"}, "kind": "mixture", "parts": parts}
 
 
 def _as_kind(values: Mapping[str, Any], reads: Sequence[str]) -> Mapping[str, Any]:

@@ -6,16 +6,16 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from lmlab.data.readers.cart_pole import BUILTIN as CART_POLE
 from lmlab.data.readers.cart_pole import CartPole
 from lmlab.data.readers.robot_world import NAME as WORLD
-from lmlab.models.abilities import ChoosesActions
 from lmlab.tokenizers.processors.episodes import EpisodeProcessor
 
 LONGEST_FILM = 1000
@@ -29,11 +29,24 @@ class Played(NamedTuple):
     frames: list[NDArray[np.uint8]]  # pictures [H, W, 3] of each step, where the environment draws them
 
 
+class Acts(Protocol):
+    """What chooses actions: a model (`ChoosesActions`), or one that predicts episodes as tokens (token_actor.py)."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def start(self, batch_size: int) -> Any: ...
+
+    def step(
+        self, states: Tensor, history: Any, *, returns: Tensor, actions: Tensor | None = None
+    ) -> tuple[Tensor, Any]: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Actor:
     """A model that chooses actions, with the scales of the episodes that it has learnt from."""
 
-    model: ChoosesActions
+    model: Acts
     processor: EpisodeProcessor
 
     def play(self, environment: Any, *, target: float, seed: int | None = None) -> Played:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 from lmlab.decoding.generate import Report, continue_tokens
 from lmlab.decoding.sampling import Sampling
 from lmlab.models.abilities import PredictsNext
+from lmlab.tokenizers.processors.captioned_pixels import CaptionedPixels
 from lmlab.tokenizers.processors.pictures import Pixels as PixelArray
 from lmlab.tokenizers.processors.pixels import Pixels
+
+LONGEST_CAPTION = 64
+"""Tokens of a caption that a model writes, at most."""
+
+
+class Drawn(NamedTuple):
+    """A picture that was drawn for a caption."""
+
+    caption: str
+    picture: PixelArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +33,50 @@ class Painter:
 
     model: PredictsNext
     tokenizer: Pixels
+    captioned: CaptionedPixels | None = None
+    """The tokenizer of captions with pictures, if the model has learnt these."""
+
+    def draw_captions(
+        self,
+        captions: Sequence[str] | None,
+        *,
+        count: int = 1,
+        sampling: Sampling | None = None,
+        report: Report = lambda done, total: None,
+    ) -> list[Drawn]:
+        """Return `count` pictures for each caption; without captions, `count` pictures whose captions the model writes.
+
+        Only pixels are sampled after a caption, so every picture is whole.
+        """
+        own, chosen = self.captioned, sampling or Sampling()
+        if own is None:
+            raise ValueError("this run has learnt pictures without captions; leave the captions out")
+        given = [own.encode_caption(caption) for caption in captions or ()]
+        if captions is None:
+            given, count = self._write_captions(own, count, chosen), 1
+        words = dict.fromkeys([*range(own.first_pixel), own.boundary], -math.inf)
+        inside = replace(chosen, logit_bias={**chosen.logit_bias, **words})
+        drawn: list[Drawn] = []
+        for number, caption in enumerate(given):
+            found = continue_tokens(
+                self.model,
+                caption,
+                boundary=own.boundary,
+                tokens=self.tokenizer.length,
+                sampling=replace(inside, seed=(chosen.seed or 0) + number),
+                samples=count,
+                report=report,
+            )
+            drawn += [Drawn(*own.decode(each.ids)) for each in found]
+        return drawn
+
+    def _write_captions(self, own: CaptionedPixels, count: int, sampling: Sampling) -> list[list[int]]:
+        """Return the tokens of captions that the model writes."""
+        found = continue_tokens(
+            self.model, [], boundary=own.boundary, tokens=LONGEST_CAPTION, sampling=sampling, samples=count
+        )
+        first = [next((n for n, token in enumerate(each.ids) if token >= own.first_pixel), None) for each in found]
+        return [list(each.ids[:end]) for each, end in zip(found, first, strict=True)]
 
     def draw(
         self,

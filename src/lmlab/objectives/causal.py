@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import numpy as np
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -21,6 +22,7 @@ from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
+from lmlab.tokenizers.processors.joined import JoinedTokenizer
 from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 
@@ -51,7 +53,7 @@ class Causal(PreTraining):
     """
 
     Config: ClassVar[type[Config]] = CausalConfig
-    reads: ClassVar[tuple[str, ...]] = ("text", "languages", "notes", "images")
+    reads: ClassVar[tuple[str, ...]] = ("text", "languages", "notes", "images", "episodes", "mixture")
     specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"nats": mean_nats}
@@ -63,11 +65,13 @@ class Causal(PreTraining):
         frame: Frame | None = None,
     ) -> None:
         self.config = config or CausalConfig()
-        self.separator: int | None = None
-        if tokenizer is not None and not tokenizer.newline_is_boundary:  # where it is, it is part of the text, too
-            self.separator = tokenizer.boundary
+        self.separators: tuple[int, ...] = ()
+        if isinstance(tokenizer, JoinedTokenizer):
+            self.separators = tokenizer.boundaries
+        elif tokenizer is not None and not tokenizer.newline_is_boundary:  # where it is, it is part of the text, too
+            self.separators = (tokenizer.boundary,)
         self.item = tokenizer.length if isinstance(tokenizer, SequenceTokenizer) else None
-        self.separates = self.separator is not None
+        self.separates = bool(self.separators)
 
     @classmethod
     def needs(cls, config: CausalConfig) -> tuple[type, ...]:
@@ -101,7 +105,7 @@ class Causal(PreTraining):
         if model.training:
             return Loss({"next": reader.total_nll(hidden, targets), **further}, state)
         nats = reader.nll(hidden, targets)
-        text = nats if self.separator is None else nats[targets != self.separator]
+        text = nats if not self.separators else nats[~torch.isin(targets, targets.new_tensor(self.separators))]
         return Loss({"next": nats.sum(), **further}, state, {"nats": text})
 
     def _regularise(self, dropped: Tensor, h: Tensor) -> dict[str, Tensor]:

@@ -11,6 +11,7 @@ from lmlab.costs.parameters import Parameters
 from lmlab.models import find
 from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.objectives import TASKS
+from lmlab.tokenizers.processors.joined import JoinedTokenizer
 from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import TrainingProgress
@@ -150,6 +151,10 @@ def describe_selection(corpus: Corpus, progress: TrainingProgress) -> str:
 
 def describe_quality(progress: TrainingProgress, bits: float | None, processor: object = None) -> str:
     """The validation result in the unit that suits the objective and the data."""
+    if isinstance(processor, JoinedTokenizer) and progress.best is not None:
+        losses = {name: progress.best_metrics.get(f"{name}_loss") for name in processor.parts}
+        each = [f"{name} {loss:.4f}" for name, loss in losses.items() if loss is not None]
+        return f"nats per token: {', '.join(each)}"
     if isinstance(processor, SequenceTokenizer) and "nats" in progress.best_metrics:
         return processor.describe(progress.best_metrics["nats"])
     if bits is not None:

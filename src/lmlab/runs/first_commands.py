@@ -34,7 +34,7 @@ def next_commands(kind: str, corpus: Corpus, objective: Mapping[str, Any]) -> tu
     if objective.get("backwards"):
         return BACKWARD_COMMANDS
     if isinstance(corpus.processor, SequenceTokenizer):
-        return corpus.processor.commands
+        return corpus.processor.examples()
     commands = DESCRIPTIONS[find(kind).does[0]].commands
     if not any("{prompt}" in command or "{masked}" in command for command in commands):
         return commands

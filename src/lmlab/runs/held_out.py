@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.data import prepare
-from lmlab.data.corpora.corpus import Corpus, Processor
+from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
+from lmlab.data.corpora.mixture import MixtureSplit
 from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.sequences import SequenceSplit
 from lmlab.data.readers.media import Picture
@@ -53,11 +54,31 @@ def find_held_out(path: str | Path) -> HeldOut:
     return HeldOut("test" if split is corpus.test else "validation", list(split.texts()))
 
 
-def held_out_items(path: str | Path, count: int | None = None) -> list[NDArray[np.int64]]:
-    """The tokens of the pieces or pictures that a run did not learn from: all, or the first `count`."""
+class HeldOutSplit(NamedTuple):
+    """Data of any kind that a run did not learn from."""
+
+    name: Literal["test", "validation"]
+    split: Dataset
+
+
+def find_held_out_split(path: str | Path) -> HeldOutSplit:
+    """The test data of a run, or its validation data where there are no test data."""
     path = as_path(path)
     corpus = reopen_corpus(read_record(path), path, Silent())
     split = corpus.test or corpus.valid
+    if split is None:
+        raise ValueError(f"no data of {path} were held out")
+    return HeldOutSplit("test" if split is corpus.test else "validation", split)
+
+
+def held_out_items(path: str | Path, count: int | None = None, *, kind: str | None = None) -> list[NDArray[np.int64]]:
+    """The tokens of the pieces or pictures that a run did not learn from: all, or the first `count`.
+
+    `kind` is the kind of data, of a run that has learnt several.
+    """
+    split = find_held_out_split(path).split
+    if isinstance(split, MixtureSplit) and kind is not None and kind in split.kinds:
+        return list(islice(split.kinds[kind].items(), count))
     if not isinstance(split, SequenceSplit):
         raise ValueError(f"{path} has no held-out data that are sequences of tokens, as music and pixels are")
     return list(islice(split.items(), count))

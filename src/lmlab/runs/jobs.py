@@ -266,7 +266,10 @@ def validation(
         }
         return partial(evaluate_parts, validators)
     batch = rows or max(1, min(VALIDATION_ROWS, (split.size + 1) // (2 * window)))
-    loader = learner.objective.loader(split, batch=batch, window=window, seed=0, streams=streams)
+    objective = learner.objective
+    loader = split.loader(
+        lambda part: objective.loader(part, batch=batch, window=window, seed=0, streams=streams), seed=0
+    )
     units = loader.units_per_step
     most = max(1, int(tokens // units[main_unit(units)]))
     return Validator(learner, loader, min(most, max(1, int(loader.steps_per_epoch))), more or {})

@@ -37,7 +37,7 @@ class TokenizerConfig(Config):
     spec: str | None = Field(
         "bpe:4096",
         description="characters, bytes, words[:N], spelled[:N], bpe:N, wordpiece:N, unigram:N, a file; "
-        "events, grid[:VOICES] for music, pixels[:LEVELS] for pictures; none: no tokens",
+        "events, grid[:VOICES] for music, pixels[:LEVELS] for pictures, steps[:BINS] for episodes; none: no tokens",
     )
     source: str | None = Field(
         None, description="tokenizer of the source side, for translation; none: one vocabulary for both sides"

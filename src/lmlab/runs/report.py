@@ -189,19 +189,20 @@ def _surprisal(model: LanguageModel, held: Shown, progress: ReportProgress | Non
     if not any(text.strip() for text in held.texts):
         raise ValueError("there is no text to score")
     part = choose_scored_part(model, make_test_text(held.texts, prompt=None))
-    record = score_units(model, part, progress=progress)
-    bits, size = sum(record["bits"]), sum(len(text.encode()) for text in part.texts)
+    scores = score_units(model, part, progress=progress)
+    bits, tokens = sum(scores.measured["bits"]), scores.measured["tokens"]
+    size = sum(len(text.encode()) for text in part.texts)
     figures = {
         "bits_per_byte": bits / max(1, size),
-        "perplexity": perplexity(bits / record["tokens"] * math.log(2)),
-        "tokens": record["tokens"],
+        "perplexity": perplexity(bits / tokens * math.log(2)),
+        "tokens": tokens,
         "bytes": size,
         "of_bytes": sum(len(text.encode()) for text in held.texts),
-        "unknown": record["unknown"],
-        "lossy": record["lossy"],
+        "unknown": scores.unknown,
+        "lossy": scores.lossy,
         "pseudo": model.scorer.rule.pseudo,
     }
-    return {"figures": figures, "passages": [{"pieces": record["passage"]}]}
+    return {"figures": figures, "passages": [{"pieces": scores.passage}]}
 
 
 def _mistakes(run: Path, model: LanguageModel) -> Facts:
@@ -283,7 +284,7 @@ def _sample_tokens(model: LanguageModel, texts: Sequence[str]) -> int:
 def _fillings(model: LanguageModel, texts: Sequence[str]) -> list[Facts]:
     """Sentences with masked words, and what the model puts there."""
     clozes = dict.fromkeys(make_cloze(part) for part in _parts(texts, CLOZES))
-    found = [{**cloze._asdict(), **fill_cloze(model, cloze.text)} for cloze in clozes if cloze.text]
+    found = [{**cloze._asdict(), **fill_cloze(model, cloze.text)._asdict()} for cloze in clozes if cloze.text]
     if not found:
         raise ValueError("there is no sentence whose words could be masked")
     return found

@@ -107,7 +107,7 @@ def start(
     corpus = world.first(
         lambda: prepare(
             recipe.data,
-            processor=recipe.tokenizer.spec,
+            processor=_sequence_tokenizer(recipe.origin) or recipe.tokenizer.spec,
             source=recipe.tokenizer.source,
             specials=recipe.special_tokens(),
             progress=reporter.stage,
@@ -145,6 +145,12 @@ def media_of(run: str | Path | None) -> dict[str, Processor]:
     """The processor of the pictures or sounds of a run, as an argument of `prepare`; nothing if it has none."""
     processor = None if run is None else load_processor(Path(run))
     return {} if processor is None or isinstance(processor, SequenceTokenizer) else {"media": processor}
+
+
+def _sequence_tokenizer(run: str | None) -> SequenceTokenizer | None:
+    """The tokenizer of music, pixels, episodes or several kinds of a run that a new run starts from; else None."""
+    processor = None if run is None else load_processor(Path(run))
+    return processor if isinstance(processor, SequenceTokenizer) else None
 
 
 def check_same(recipe: Recipe, path: Path, *, unfinished: bool = False) -> None:

@@ -56,9 +56,9 @@ def make_studio(
 ) -> APIRouter:
     """All routes of the studio, to be mounted on an application."""
     router = APIRouter(prefix=API)
-    for view in (runs, generation, attention, attribution, pictures, speech):
+    for view in (runs, generation, attention, attribution, speech):
         router.include_router(view.make_router(run_store))
-    for view in (cells, vectors):
+    for view in (cells, vectors, pictures):
         router.include_router(view.make_router(run_store, held_out))
     router.include_router(scores.make_router(run_store, ready))
     router.include_router(sets.make_router(ready))

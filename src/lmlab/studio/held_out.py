@@ -1,4 +1,4 @@
-"""The held-out text of runs, which comes from the cache or from folders that the owner of the studio allowed.
+"""The held-out text and pictures of runs, from the cache or from folders that the owner of the studio allowed.
 
 A run may be copied from anywhere, and its `recipe.json` may name any file. So a file that it names is read only if it
 lies in an allowed folder, and its text is shown only if its SHA-256 is the one of the text that the run was trained on.
@@ -10,16 +10,22 @@ from __future__ import annotations
 import glob
 import os
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmlab.progress import check_cancelled
 from lmlab.studio.run_files import is_inside
 from lmlab.studio.run_store import RunStore
 
+if TYPE_CHECKING:
+    from lmlab.data.corpora.pictures.split import PictureSplit
+
 LETTERS = 12_000
 """Characters of a run's held-out text that are used."""
+MOST_SPLITS = 4
+"""Runs whose held-out pictures stay open."""
 
 
 class HeldOutReader:
@@ -31,6 +37,7 @@ class HeldOutReader:
                 raise ValueError(f"--allow-data {path} does not exist; name a file or a folder that is there")
         self.run_store = run_store
         self.allowed = [run_store.folder, *(path.resolve() for path in allowed)]
+        self._pictures: OrderedDict[tuple[str, str], PictureSplit] = OrderedDict()
 
     def text(self, name: str) -> str:
         """The start of the held-out text of a run; a ValueError if it may not be read."""
@@ -45,8 +52,49 @@ class HeldOutReader:
             raise ValueError(f"{name} has no plain text that was held out; type or paste a text")
         return "\n".join(found)[:LETTERS]
 
+    def pictures(self, name: str) -> PictureSplit:
+        """The pictures that a run did not learn from; a ValueError if it has none, or they may not be read."""
+        from lmlab.data.corpora.pictures.images import PicturesConfig, find_files
+        from lmlab.data.corpora.pictures.split import PictureSplit
+
+        run, record = self._record(name)
+        key, data = (name, record.text_sha256), record.recipe.data
+        if key in self._pictures:
+            self._pictures.move_to_end(key)
+            return self._pictures[key]
+        if not isinstance(data, PicturesConfig):
+            raise ValueError(f"{name} was not trained on pictures, so it has no held-out pictures; choose a file")
+        if data.on_disk():
+            self._check_allowed(name, data)
+            files = find_files(data, data.paths()[:1])
+            for row in (row for part in (files.train, files.valid, files.test) for row in part or ()):
+                place = getattr(row.picture, "path", None)
+                if place is not None and not self._is_allowed(str(place)):
+                    raise ValueError(f"the data of {name} name a picture outside of the folders that may be read")
+        split = self._open_split(name, run, record)
+        if not isinstance(split, PictureSplit):
+            raise ValueError(f"{name} has no pictures that were held out; choose a file")
+        self._pictures[key] = split
+        while len(self._pictures) > MOST_SPLITS:
+            self._pictures.popitem(last=False)
+        return split
+
     def _documents(self, name: str) -> Iterator[str]:
         from lmlab.data.corpora.held_out import read_cached
+
+        run, record = self._record(name)
+        cached = read_cached(record.text_sha256)
+        if cached is not None:
+            return cached
+        data = record.recipe.data
+        if data.parallel:
+            return iter(())
+        self._check_allowed(name, data)
+        split = self._open_split(name, run, record)
+        return (text for text in (split.texts() if split else ()) if isinstance(text, str))
+
+    def _record(self, name: str) -> tuple[Path, Any]:
+        """The folder of a run and its recipe, which says by a SHA-256 what the run has learnt from."""
         from lmlab.runs.recipe import read_record
 
         run = self.run_store.find_checked(name)
@@ -58,32 +106,30 @@ class HeldOutReader:
             ) from None
         if not isinstance(record.text_sha256, str):
             raise ValueError(f"{name} does not say which text it learnt from (text_sha256), so its text is not read")
-        cached = read_cached(record.text_sha256)
-        return self._read_files(name, run, record) if cached is None else cached
+        return run, record
 
-    def _read_files(self, name: str, run: Path, record: Any) -> Iterator[str]:
-        from lmlab.runs.held_out import reopen_corpus
-        from lmlab.runs.jobs import Silent
-
-        data = record.recipe.data
-        if data.parallel:
-            return iter(())
+    def _check_allowed(self, name: str, data: Any) -> None:
         if not all(map(self._may_read, data.on_disk())):
             raise ValueError(
                 f"the held-out text of {name} is not in the cache, and the studio may not read its data; start the "
                 "studio with --allow-data and the folder of the data"
             )
+
+    def _open_split(self, name: str, run: Path, record: Any) -> Any:
+        """The test split of a run, or its validation split."""
+        from lmlab.runs.held_out import reopen_corpus
+        from lmlab.runs.jobs import Silent
+
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 corpus = reopen_corpus(record, run, Silent())
-            split = corpus.test or corpus.valid
+            return corpus.test or corpus.valid
         except (ValueError, OSError):
             raise ValueError(
                 f"the held-out text of {name} cannot be read: its data is missing, or is not the text that the run was "
                 "trained on (another SHA-256)"
             ) from None
-        return (text for text in (split.texts() if split else ()) if isinstance(text, str))
 
     def _may_read(self, named: str) -> bool:
         """Whether all that a path or a glob names, and all that lies in such a folder, are regular files in allowed

@@ -203,7 +203,7 @@ def read_picture_text(model: Any, picture: str | Path | Picture, text: str) -> P
 def _between(seen: dict[str, list[Tensor]], places: list[str], *, words: int) -> tuple[Weights, Weights]:
     """The weights of words on regions [L, H, T, R], and of regions on words [L, H, R, T].
 
-    Of co-attention (layers/co_attention.py), `first` are the words, and the first region of `second` is [IMG].
+    In co-attention (layers/attention/co_attention.py) `first` are the words; the first region of `second` is [IMG].
     """
     streams = {
         name: [each for place in places if f".{name}." in place for each in seen[place]] for name in ("first", "second")

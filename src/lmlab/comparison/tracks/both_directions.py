@@ -12,7 +12,7 @@ from markupsafe import Markup
 from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
 from lmlab.comparison.likelihood import evaluate, mean_perplexity
-from lmlab.comparison.records import Record
+from lmlab.comparison.records import TrackScores
 from lmlab.comparison.tracks.track import (
     BITS_PER_BYTE,
     Captions,
@@ -74,14 +74,14 @@ class BothDirections(TextTrack):
         matrix="How many bits per byte the model on the left is better than the one above.",
     )
 
-    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
+    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> TrackScores:
         return evaluate(model, self.test(tests), progress=progress)
 
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
+    def summarise(self, scores: Sequence[TrackScores], *, same_tokens: bool) -> dict[str, Any]:
         """Bits per byte of each direction; perplexity per token if all systems have the same tokens."""
-        names = records[0]["directions"]
-        ways = {name: float(np.mean([each["directions"][name] for each in records])) for name in names}
-        return {"perplexity": mean_perplexity(records) if same_tokens else None, **ways}
+        found = [each.measured["directions"] for each in scores]
+        ways = {name: float(np.mean([each[name] for each in found])) for name in found[0]}
+        return {"perplexity": mean_perplexity(scores) if same_tokens else None, **ways}
 
     def conclusion(self, entry: Entry) -> str:
         return f"From left to right alone it has {entry.measured['forward']:.4f} bits per byte."

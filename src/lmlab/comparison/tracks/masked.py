@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from torch import Tensor
 from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
 from lmlab.comparison.likelihood import perplexity, score_units
-from lmlab.comparison.records import Record, read_validations
+from lmlab.comparison.records import TrackScores, read_validations
 from lmlab.comparison.tracks.track import (
     BITS_PER_BYTE,
     Captions,
@@ -103,25 +104,25 @@ class MaskedTokens(TextTrack):
         matrix="How many pseudo bits per byte the model on the left is better than the one above.",
     )
 
-    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
+    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> TrackScores:
         """The pseudo-log-likelihood of the part, masked tokens all over the test text, and one sentence filled."""
-        return {
-            **score_units(model, self.test(tests), scorer=model.pseudo_scorer, progress=progress),
-            **fill_test(model, tests.whole.texts)._asdict(),
-            **fill_cloze(model, tests.whole.cloze.text),
-            **read_metrics(path),
-        }
+        units = score_units(model, self.test(tests), scorer=model.pseudo_scorer, progress=progress)
+        masked = fill_test(model, tests.whole.texts)._asdict()
+        cloze = fill_cloze(model, tests.whole.cloze.text)
+        measured = {**units.measured, **masked, "filled": cloze.filled, **read_metrics(path)}
+        return replace(units, measured=measured, sample=cloze.sample)
 
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
+    def summarise(self, scores: Sequence[TrackScores], *, same_tokens: bool) -> dict[str, Any]:
         """Perplexity and accuracy of the masked tokens, and the other metrics of the objective."""
-        nats = float(np.mean([each["masked_nats"] / each["masked_tokens"] for each in records]))
-        measured = {name: float(np.mean([each[name] for each in records])) for name in METRICS if name in records[0]}
+        found = [each.measured for each in scores]
+        nats = float(np.mean([each["masked_nats"] / each["masked_tokens"] for each in found]))
+        measured = {name: float(np.mean([each[name] for each in found])) for name in METRICS if name in found[0]}
         return {
             "masked_perplexity": perplexity(nats),
-            "masked_accuracy": float(np.mean([each["masked_right"] / each["masked_tokens"] for each in records])),
-            "masked_tokens": records[0]["masked_tokens"],
+            "masked_accuracy": float(np.mean([each["masked_right"] / each["masked_tokens"] for each in found])),
+            "masked_tokens": found[0]["masked_tokens"],
             **measured,
-            "filled": records[0]["filled"],
+            "filled": found[0]["filled"],
         }
 
     def conclusion(self, entry: Entry) -> str:
@@ -234,15 +235,22 @@ def _batches(texts: list[str], model: LanguageModel, filler: FillsMasks) -> Iter
         yield inputs, wanted
 
 
-def fill_cloze(model: LanguageModel, text: str) -> dict[str, Any]:
-    """The sentence with its masks filled, and the most probable tokens of each; the reason if it is too long."""
+class FilledCloze(NamedTuple):
+    """A sentence with its masks filled; the reason if it is too long."""
+
+    sample: str
+    filled: list[list[list[Any]]]  # the most probable tokens of each mask
+
+
+def fill_cloze(model: LanguageModel, text: str) -> FilledCloze:
+    """Fill the masks of a sentence."""
     if not text:
-        return {"sample": "", "filled": []}
+        return FilledCloze("", [])
     try:
         found = model.fill(text, top=TOP)
     except ValueError as error:
-        return {"sample": f"({error})", "filled": []}
-    return {"sample": found.fillings[0].text, "filled": [[list(each) for each in mask] for mask in found.candidates]}
+        return FilledCloze(f"({error})", [])
+    return FilledCloze(found.fillings[0].text, [[list(each) for each in mask] for mask in found.candidates])
 
 
 def _masked_cell(measured: Mapping[str, Any]) -> Cell:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lmlab.analysis.policies.action_errors import predict_errors
 from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
-from lmlab.comparison.records import Record
+from lmlab.comparison.records import TrackScores
 from lmlab.comparison.tracks.track import Captions, Column, Curve, Score, Track, Units, Words
 from lmlab.comparison.variants import system_of
 from lmlab.data.corpora.episodes import EpisodeSplit
@@ -70,19 +70,18 @@ class MediaTrack(Track):
         )
 
     @abstractmethod
-    def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> Record:
+    def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> dict[str, Any]:
         """What `predicted` returns, the numbers of the columns, and the examples of a run."""
 
-    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
-        plain = {"lossy": False, "unknown": 0, "passage": [], "sample": ""}
-        return {**plain, **self.measure(model, tests, progress)}
+    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> TrackScores:
+        return TrackScores(measured=self.measure(model, tests, progress), lossy=False)
 
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
-        means = {name: float(np.mean([each[name] for each in records])) for name in self.fields}
-        return {**means, "examples": records[0]["examples"]}
+    def summarise(self, scores: Sequence[TrackScores], *, same_tokens: bool) -> dict[str, Any]:
+        means = {name: float(np.mean([each.measured[name] for each in scores])) for name in self.fields}
+        return {**means, "examples": scores[0].measured["examples"]}
 
-    def predicted(self, record: Record) -> Sequence[Any]:
-        found: list[Any] = record["predicted"]
+    def predicted(self, scores: TrackScores) -> Sequence[Any]:
+        found: list[Any] = scores.measured["predicted"]
         return found
 
     def units(self, tests: Tests) -> Units:
@@ -115,7 +114,7 @@ class Classes(PictureTrack):
     use = "lmlab predict FOLDER PICTURE"
     words = Words(do="predict a class", does="predicts the classes of the test data")
 
-    def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> Record:
+    def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> dict[str, Any]:
         split, predictor = self.split(tests), model.predictor
         task: Any = predictor.task
         examples = [
@@ -162,7 +161,7 @@ class WrittenCaptions(PictureTrack):
 
     score = Score(metric=CaptionBleu(), field="bleu", label="BLEU", column="BLEU", unit="BLEU")
 
-    def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> Record:
+    def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> dict[str, Any]:
         split, references = self.split(tests), self.true(tests)
         pictures = list(dict.fromkeys(split.pictures.tolist()))
         found = model.captioner.caption([split.pixels[each] for each in pictures], progress=progress)
@@ -176,11 +175,7 @@ class WrittenCaptions(PictureTrack):
         }
 
     def true(self, tests: Tests) -> Sequence[list[str]]:
-        split = self.split(tests)
-        references: dict[int, list[str]] = {}
-        for picture, text in zip(split.pictures.tolist(), split.fields["caption"], strict=True):
-            references.setdefault(picture, []).append(text)
-        return list(references.values())
+        return list(self.split(tests).captions().values())
 
     def conclusion(self, entry: Entry) -> str:
         return f"{entry.measured['exact_match']:.1%} of its captions are exactly a true one."
@@ -201,7 +196,7 @@ class Retrieval(PictureTrack):
     use = 'lmlab find FOLDER "…" PICTURES'
     words = Words(do="find pictures for a text", does="finds the pictures of the test captions")
 
-    def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> Record:
+    def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> dict[str, Any]:
         split, matcher = self.split(tests), model.matcher
         known = self._captions(split)
         pictures = matcher.embed_pixels(split.pixels[each] for each in range(len(split.pixels)))
@@ -255,7 +250,7 @@ class Transcripts(MediaTrack):
         assert isinstance(tests.media, tuple), "a comparison on recordings has test recordings"
         return tests.media
 
-    def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> Record:
+    def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> dict[str, Any]:
         transcriber, clips, said = model.transcriber, self.clips(tests), list[str]()
         for number, clip in enumerate(clips, start=1):
             check_cancelled()
@@ -297,7 +292,7 @@ class Actions(MediaTrack):
         assert isinstance(tests.media, EpisodeSplit), "a comparison on episodes has test episodes"
         return tests.media
 
-    def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> Record:
+    def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> dict[str, Any]:
         split = self.split(tests)
         errors = predict_errors(model.actor, split, progress=progress)
         return {"predicted": np.add.reduceat(errors, split.starts).tolist(), "examples": []}

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
 from lmlab.comparison.likelihood import evaluate, mean_perplexity
-from lmlab.comparison.records import Record
+from lmlab.comparison.records import TrackScores
 from lmlab.comparison.tracks.track import BITS_PER_BYTE, Captions, Column, Curve, Score, TextTrack, Words
 from lmlab.language_model import LanguageModel
 from lmlab.pages import samples
@@ -51,11 +51,11 @@ class NextToken(TextTrack):
         matrix="How many bits per byte the model on the left is better than the one above.",
     )
 
-    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
+    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> TrackScores:
         return evaluate(model, self.test(tests), progress=progress)
 
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
-        return {"perplexity": mean_perplexity(records) if same_tokens else None}
+    def summarise(self, scores: Sequence[TrackScores], *, same_tokens: bool) -> dict[str, Any]:
+        return {"perplexity": mean_perplexity(scores) if same_tokens else None}
 
     def conclusion(self, entry: Entry) -> str:
         """Bits per byte are the length of a code for the text, unless the tokenizer has lost part of it."""

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests
-from lmlab.comparison.records import Record
+from lmlab.comparison.records import TrackScores
 from lmlab.comparison.tracks.track import Captions, Column, Curve, Score, Track, Units, Words
 from lmlab.comparison.variants import system_of
 from lmlab.decoding.chain_rule import score_tokens
@@ -79,7 +79,7 @@ class Sequences(Track):
             matrix=f"How many {label} the model on the left is better than the one above.",
         )
 
-    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
+    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> TrackScores:
         """The nats of each test item, the scores of its tokenizer, and a sample."""
         held_out = tests.sequences
         assert held_out is not None, "a comparison of sequences has test items"
@@ -91,23 +91,16 @@ class Sequences(Track):
         if not math.isfinite(sum(nats)):
             raise ValueError(f"the model gives a token of the test {self.items} the probability 0, so it has no score")
         tokens = int(held_out.sizes.sum())
-        return {
-            "nats": nats,
-            "tokens": tokens,
-            "scores": tokenizer.scores(sum(nats) / tokens),
-            "lossy": False,
-            "unknown": 0,
-            "passage": [],
-            "sample": "",
-            "generated": make_sample(model, tokenizer),
-        }
+        measured = {"nats": nats, "tokens": tokens, "scores": tokenizer.scores(sum(nats) / tokens)}
+        return TrackScores(measured={**measured, "generated": make_sample(model, tokenizer)}, lossy=False)
 
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
-        scores = {name: float(np.mean([each["scores"][name] for each in records])) for name in self.fields}
-        return {**scores, "generated": records[0]["generated"]}
+    def summarise(self, scores: Sequence[TrackScores], *, same_tokens: bool) -> dict[str, Any]:
+        found = [each.measured for each in scores]
+        means = {name: float(np.mean([each["scores"][name] for each in found])) for name in self.fields}
+        return {**means, "generated": found[0]["generated"]}
 
-    def predicted(self, record: Record) -> Sequence[float]:
-        return [self.per_nat * nats for nats in record["nats"]]
+    def predicted(self, scores: TrackScores) -> Sequence[float]:
+        return [self.per_nat * nats for nats in scores.measured["nats"]]
 
     def true(self, tests: Tests) -> Sequence[float]:
         assert tests.sequences is not None

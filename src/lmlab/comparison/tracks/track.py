@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from lmlab.comparison.entries import Entry
 from lmlab.comparison.held_out import Tests, TestText
-from lmlab.comparison.records import Record
+from lmlab.comparison.records import TrackScores
 from lmlab.comparison.variants import system_of
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.metric import Direction, Metric
@@ -112,15 +112,15 @@ class Track(ABC):
     captions: Captions
 
     @abstractmethod
-    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
+    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> TrackScores:
         """Score a run: what `predicted` returns, and what its entry and its samples show."""
 
     @abstractmethod
-    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> dict[str, Any]:
-        """What only this track measures of one system, from the records of its seeds; names are of leaderboard.json."""
+    def summarise(self, scores: Sequence[TrackScores], *, same_tokens: bool) -> dict[str, Any]:
+        """What only this track measures of one system, from the scores of its seeds; names are of leaderboard.json."""
 
     @abstractmethod
-    def predicted(self, record: Record) -> Sequence[Any]:
+    def predicted(self, scores: TrackScores) -> Sequence[Any]:
         """What the metric compares with `true`, for each unit or example."""
 
     @abstractmethod
@@ -155,14 +155,14 @@ class Track(ABC):
         """What else must be known to read its scores."""
         return ()
 
-    def scores(self, runs: Mapping[str, Sequence[Record]], tests: Tests) -> Scores:
-        """The scores of systems, each with the records of its seeds, with intervals and differences."""
-        predicted = {name: [self.predicted(record) for record in records] for name, records in runs.items()}
+    def scores(self, runs: Mapping[str, Sequence[TrackScores]], tests: Tests) -> Scores:
+        """The scores of systems, each with those of its seeds, with intervals and differences."""
+        predicted = {name: [self.predicted(each) for each in scores] for name, scores in runs.items()}
         return Scores(self.score.metric, predicted, self.true(tests), sizes=self.sizes(tests))
 
-    def score_run(self, record: Record, tests: Tests) -> float:
+    def score_run(self, scores: TrackScores, tests: Tests) -> float:
         """The score of one run."""
-        return self.score.metric.score(self.predicted(record), self.true(tests))
+        return self.score.metric.score(self.predicted(scores), self.true(tests))
 
     def has(self, system: str) -> bool:
         """Whether a system takes part: it has the ability, and learns from text."""
@@ -182,8 +182,8 @@ class TextTrack(Track):
         """The text that ranks its systems."""
         return tests.part if self.on_part else tests.whole
 
-    def predicted(self, record: Record) -> Sequence[float]:
-        bits: list[float] = record["bits"]
+    def predicted(self, scores: TrackScores) -> Sequence[float]:
+        bits: list[float] = scores.measured["bits"]
         return bits
 
     def true(self, tests: Tests) -> Sequence[float]:

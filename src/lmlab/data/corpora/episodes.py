@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -14,12 +14,15 @@ from pydantic import Field
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
 from lmlab.data.corpora.preparing import ReportProgress, digest
+from lmlab.data.corpora.sequences import EncodedItem, Recipe, open_sequences
 from lmlab.data.corpora.splitting import NAMES, deal_items, main_shares
+from lmlab.data.corpora.store import open_home
 from lmlab.data.readers.episodes import NamedEpisode, find_episodes, read_episodes
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.media import Episode, digest_media
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.processors.episodes import LEAST_STD, EpisodeProcessor
+from lmlab.tokenizers.processors.steps import EpisodeTokens
 
 REPORT_EVERY = 100
 
@@ -36,6 +39,10 @@ class EpisodesConfig(DataConfig):
     )
     valid: Paths | None = Field(None, description="validation episodes; by default a part of `episodes`")
     test: Paths | None = Field(None, description="test episodes; by default a part of `episodes`")
+
+    def usual_tokenizer(self, of_system: str | None) -> str | None:
+        """Bins of returns, states and actions, for a system that reads tokens."""
+        return None if of_system is None else EpisodeTokens.kind
 
 
 @dataclass(frozen=True)
@@ -75,13 +82,19 @@ def prepare(
     media: Processor | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
-    """Return the corpus of a recipe's episodes; `media` are the scales of a run that is resumed or continued."""
+    """Return the corpus of a recipe's episodes; `media` are the scales of a run that is resumed or continued.
+
+    With a tokenizer (`steps`) they are sequences of tokens.
+    """
+    tokens = as_episode_tokens(processor)
     given = {name: getattr(config, own) for name, own in zip(NAMES, config.PATHS, strict=True)}
     named = {name: read_all(paths, progress) for name, paths in given.items() if paths is not None}
     parts = split_episodes(named, main_shares(config.split, named))
+    if tokens is not None:
+        return _prepare_tokens(parts, tokens if isinstance(processor, EpisodeTokens) else None, bins=tokens.bins)
     scales = media if isinstance(media, EpisodeProcessor) else fit_processor(parts["train"])
     splits = {name: make_split(episodes, scales) for name, episodes in parts.items()}
-    fingerprint = digest(["episodes", 1, {name: [digest_media(each) for each in own] for name, own in parts.items()}])
+    fingerprint = _digest(parts)
     return Corpus(
         processor=scales,
         train=splits["train"],
@@ -92,6 +105,35 @@ def prepare(
         folder=cache_folder(),
         media=scales,
     )
+
+
+def as_episode_tokens(processor: str | Processor | None) -> EpisodeTokens | None:
+    """Return the tokenizer of episodes that is named or given; None if there is none, and episodes stay numbers."""
+    if isinstance(processor, EpisodeTokens):
+        return processor
+    if isinstance(processor, str) and processor.partition(":")[0] == EpisodeTokens.kind:
+        return EpisodeTokens.from_spec(processor.partition(":")[2])
+    if isinstance(processor, str):
+        raise ValueError(f"tokenizer {processor!r} does not encode episodes; give {EpisodeTokens.forms}")
+    return None
+
+
+def _prepare_tokens(parts: dict[str, list[Episode]], fitted: EpisodeTokens | None, *, bins: int) -> Corpus:
+    """Return episodes as sequences of tokens; a tokenizer that is not given is fitted to the training episodes."""
+    tokenizer = fitted or EpisodeTokens(bins, fit_processor(parts["train"]))
+    for episodes in parts.values():
+        check_scales(episodes, tokenizer.scales)
+
+    def encode() -> Iterator[EncodedItem]:
+        for name, episodes in parts.items():
+            for number, each in enumerate(episodes, start=1):
+                yield EncodedItem(f"{name} {number}", tokenizer.encode(each.states, each.actions, each.rewards), name)
+
+    return open_sequences(open_home(cache_folder()), Recipe(tokenizer, {}, _digest(parts)), encode)
+
+
+def _digest(parts: dict[str, list[Episode]]) -> str:
+    return digest(["episodes", 1, {name: [digest_media(each) for each in own] for name, own in parts.items()}])
 
 
 def read_all(paths: Sequence[str], progress: ReportProgress | None = None) -> list[NamedEpisode]:
@@ -151,9 +193,8 @@ def fit_processor(episodes: Sequence[Episode]) -> EpisodeProcessor:
     )
 
 
-def make_split(episodes: Sequence[Episode], processor: EpisodeProcessor) -> EpisodeSplit:
-    """Return episodes as the inputs of a model."""
-    lengths = np.array([len(each.rewards) for each in episodes], np.int64)
+def check_scales(episodes: Sequence[Episode], processor: EpisodeProcessor) -> None:
+    """Raise a ValueError if episodes have other states or actions than those that a model has learnt."""
     actions = np.concatenate([each.actions for each in episodes])
     if processor.discrete and (actions.ndim > 1 or actions.max() >= processor.actions):
         raise ValueError(
@@ -162,6 +203,13 @@ def make_split(episodes: Sequence[Episode], processor: EpisodeProcessor) -> Epis
     width = episodes[0].states.shape[1]
     if width != processor.state_width:
         raise ValueError(f"states of {width} numbers: the model has learnt states of {processor.state_width}")
+
+
+def make_split(episodes: Sequence[Episode], processor: EpisodeProcessor) -> EpisodeSplit:
+    """Return episodes as the inputs of a model."""
+    check_scales(episodes, processor)
+    lengths = np.array([len(each.rewards) for each in episodes], np.int64)
+    actions = np.concatenate([each.actions for each in episodes])
     returns = np.concatenate([np.cumsum(each.rewards[::-1].astype(np.float64))[::-1] for each in episodes])
     return EpisodeSplit(
         states=processor.states(np.concatenate([each.states for each in episodes])),

@@ -1,4 +1,4 @@
-"""Batches of several languages in turn."""
+"""Batches of several languages, or of several kinds of data, in turn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from lmlab.data.loaders.loader import Loader, Mixture
 
@@ -76,6 +78,32 @@ class Mixed(Mixture):
         """Return the languages of a round, in order."""
         slots = np.repeat(np.arange(len(self.counts)), self.counts)
         return np.random.default_rng([self.seed, turn]).permutation(slots)
+
+
+class Mapped(Loader):
+    """The batches of another loader, whose tokens get other ids."""
+
+    def __init__(self, inner: Loader, ids: NDArray[np.int64]) -> None:
+        self.inner, self.ids = inner, torch.from_numpy(ids)
+        self.batch_size, self.window = inner.batch_size, inner.window
+        self.steps_per_epoch = inner.steps_per_epoch
+
+    @property
+    def units_per_step(self) -> Mapping[str, float]:
+        return self.inner.units_per_step
+
+    def batch(self, step: int) -> Tensor:
+        found: Tensor = self.ids[self.inner.batch(step)]
+        return found
+
+    def restarts(self, step: int) -> bool:
+        return self.inner.restarts(step)
+
+    def plan(self, total_steps: int | None) -> None:
+        self.inner.plan(total_steps)
+
+    def rate_factor(self, step: int) -> float:
+        return self.inner.rate_factor(step)
 
 
 def apportion(fractions: Sequence[float], slots: int) -> NDArray[np.int64]:

@@ -64,9 +64,16 @@ BUILT_IN = {
     "builtin:signs": BuiltIn("pictures of shapes and written words, with classes and captions", ("clip", "vit")),
     "builtin:tones": BuiltIn("recordings of tones with their names", ("whisper",)),
     "builtin:tunes": BuiltIn("music for one voice", ("music-transformer",), "systems that predict the next token"),
-    "builtin:cart-pole": BuiltIn("episodes of a pole on a cart", ("decision-transformer",), "lmlab act --env"),
+    "builtin:cart-pole": BuiltIn(
+        "episodes of a pole on a cart",
+        ("decision-transformer",),
+        "systems that predict the next token; lmlab act --env",
+    ),
     "builtin:world": BuiltIn("pictures with commands and actions", ("policy",), "lmlab act --env"),
     "builtin:world-and-words": BuiltIn("the same with captions and questions", ("policy",)),
+    "builtin:everything": BuiltIn(
+        "text, scenes with captions, tunes and episodes in one model", ("gpt2",), "systems that predict the next token"
+    ),
 }
 """Built-in data that are not text, by name."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ PROCESSORS = {
     "events": "lmlab.tokenizers.processors.notes:Events",
     "grid": "lmlab.tokenizers.processors.notes:Grid",
     "pixels": "lmlab.tokenizers.processors.pixels:Pixels",
+    "steps": "lmlab.tokenizers.processors.steps:EpisodeTokens",
+    "joined": "lmlab.tokenizers.processors.joined:JoinedTokenizer",
     "sounds": "lmlab.tokenizers.processors.sounds:SoundProcessor",
     "pictures": "lmlab.tokenizers.processors.pictures:PictureProcessor",
     "episodes": "lmlab.tokenizers.processors.episodes:EpisodeProcessor",
@@ -53,11 +56,15 @@ def load_processor(run: Path) -> Any:
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError("the file is too large")
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        kind = settings.pop("kind")
-        return _load_class(str(kind))(**settings)
+        return make_from_settings(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"{path} is damaged: {error}; copy the run again, or train it again") from None
+
+
+def make_from_settings(settings: Mapping[str, Any]) -> Any:
+    """Return the processor of the settings in a `processor.json`."""
+    own = {name: value for name, value in settings.items() if name != "kind"}
+    return _load_class(str(settings["kind"]))(**own)
 
 
 def _load_class(kind: str) -> Any:

@@ -11,7 +11,11 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class SequenceTokenizer(ABC):
@@ -31,6 +35,10 @@ class SequenceTokenizer(ABC):
     """Commands to try with a run, in which {run} is its folder."""
     newline_is_boundary: ClassVar[bool] = False
     is_open: ClassVar[bool] = False
+
+    def examples(self) -> tuple[str, ...]:
+        """Return commands to try with a run of this very tokenizer, in which {run} is its folder."""
+        return self.commands
 
     @classmethod
     @abstractmethod
@@ -73,6 +81,13 @@ class SequenceTokenizer(ABC):
     @abstractmethod
     def scores(self, nats: float) -> dict[str, float]:
         """Return the usual scores by name, from the mean nats per token without boundaries; the main one first."""
+
+    def totals(self, ids: NDArray[np.int64], nats: NDArray[np.float64]) -> dict[str, tuple[float, float]]:
+        """Return, by score, the sum over an item from the nats of its tokens, and what it is divided by.
+
+        The score of several items is the ratio of the sums of both.
+        """
+        return {name: (value * float(nats.sum()), float(len(ids))) for name, value in self.scores(1.0).items()}
 
     def describe(self, nats: float) -> str:
         """Return the usual scores in words."""

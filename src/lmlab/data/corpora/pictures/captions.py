@@ -12,7 +12,7 @@ from pydantic import Field
 
 from lmlab.data.config import Paths
 from lmlab.data.corpora.corpus import Corpus, Processor
-from lmlab.data.corpora.pictures.images import PicturesConfig, open_pictures
+from lmlab.data.corpora.pictures.images import USUAL, PicturesConfig, open_pictures
 from lmlab.data.corpora.pictures.split import PictureSplit, TokenRows
 from lmlab.data.corpora.preparing import ReportProgress, as_tokenizer
 from lmlab.data.readers.files import cache_folder
@@ -45,13 +45,14 @@ def prepare(
     source: str | Tokenizer | None = None,
     media: Processor | None = None,
     progress: ReportProgress | None = None,
+    largest: int = USUAL,
 ) -> Corpus:
     """Return the corpus of a recipe's pictures and texts.
 
     `processor` is the tokenizer of the texts, or its spec, which is trained on the training texts; None for a model
-    that reads no text.
+    that reads no text. Without a size of their own, pictures have at most `largest` pixels a side.
     """
-    found = open_pictures(config, config.captions, given=media, progress=progress)
+    found = open_pictures(config, config.captions, given=media, progress=progress, largest=largest)
     if not found.splits["train"].fields:
         raise ValueError(
             f"{', '.join(config.named)} has pictures without texts: name the column of the text, for instance "

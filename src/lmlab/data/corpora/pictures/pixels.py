@@ -13,13 +13,15 @@ from lmlab.data.readers.files import cache_folder
 from lmlab.tokenizers.processors.pixels import LARGEST, Pixels
 
 
-def prepare_pixels(config: ImagesConfig, tokenizer: str | Pixels, *, progress: ReportProgress | None) -> Corpus:
+def prepare_pixels(
+    config: ImagesConfig, tokenizer: str | Pixels, *, progress: ReportProgress | None, largest: int = LARGEST
+) -> Corpus:
     """Return the corpus of a recipe's pictures as tokens; a spec such as `pixels:16` is fitted to the pictures.
 
     Pictures are encoded one at a time, so the memory does not depend on how many there are.
     """
     given = tokenizer.pictures if isinstance(tokenizer, Pixels) else None
-    found = open_pictures(config, config.images, given=given, largest=LARGEST, progress=progress)
+    found = open_pictures(config, config.images, given=given, largest=largest, progress=progress)
     if isinstance(tokenizer, str):
         unfitted = Pixels.from_spec(tokenizer.partition(":")[2])
         tokenizer = unfitted.fit(found.processor, found.splits["train"].pixels)

@@ -110,7 +110,7 @@ def test_interrupted_while_examples_are_read(bert: Path, reviews: TaskData, tmp_
     assert not path.exists()
 
 
-def test_one_price_wherever_it_is_told(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
+def test_one_cost_everywhere(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
     """The run, its card and the scores agree; FLOPs do not depend on what is in the cache."""
     trial = Trial(origin=bert, method="frozen", train=TRAIN)
     flops = []
