@@ -216,5 +216,5 @@ def test_counts_of_music_are_evaluated(run_command: Callable[..., Any]) -> None:
 
 def test_subtitles_are_of_one_recording(run_command: Callable[..., Any]) -> None:
     found = run_command("transcribe", "run", "a.wav", "b.wav", "--srt")
-    assert found.code == 1
+    assert found.code == 2
     assert "--srt with 2 recordings: a subtitle file is of one recording" in found.err
