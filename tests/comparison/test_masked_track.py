@@ -146,10 +146,10 @@ def test_the_places_are_the_same_each_time_and_others_in_each_text() -> None:
 def test_the_table_of_hidden_tokens_is_of_the_whole_test_text(masked: Published) -> None:
     folder = masked.report.parent
     texts = held_out(folder / "roberta")
-    blanks = round(0.15 * len(lmlab.load(folder / "bert").tokenizer.encode(texts[0])))
+    masks = round(0.15 * len(lmlab.load(folder / "bert").tokenizer.encode(texts[0])))
     for entry in masked.board["masked"]:
         found = fill_test(lmlab.load(folder / entry["name"]), texts)
-        assert entry["masked_tokens"] == found.masked_tokens == blanks
+        assert entry["masked_tokens"] == found.masked_tokens == masks
         assert entry["masked_perplexity"] == pytest.approx(math.exp(found.masked_nats / found.masked_tokens))
         assert entry["masked_accuracy"] == found.masked_right / found.masked_tokens
 

@@ -1,4 +1,4 @@
-"""Filling blanks, against transformers, brute force, and a table of cities made by hand."""
+"""Filling masks, against transformers, brute force, and a table of cities made by hand."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_distribution_of_each_mask_is_that_of_transformers(tokenizer: Tokeni
 
 
 def chain(lm: LanguageModel, tokens: list[int], places: list[int], filling: tuple[int, ...], order: str) -> float:
-    """log P of a filling, one blank after another, as the definition has it."""
+    """log P of a filling, one mask after another, as the definition has it."""
     tokens, total, left = list(tokens), 0.0, list(range(len(places)))
     while left:
         scores = scores_at(lm, tokens, places)
@@ -292,7 +292,7 @@ def test_a_mask_may_be_written_in_three_ways(tokenizer: Tokenizer) -> None:
 
 
 class Says(EncoderModel):
-    """Fills every blank with the same token."""
+    """Fills every mask with the same token."""
 
     def __init__(self, tokenizer: Tokenizer, token: int) -> None:
         super().__init__()

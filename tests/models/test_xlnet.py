@@ -116,7 +116,7 @@ def test_which_token_attends_to_which() -> None:
 
 @torch.no_grad()
 def test_never_sees_what_it_predicts_in_any_order() -> None:
-    """In all orders of three blanks each prediction hangs on what is given and those before it, on nothing else."""
+    """In all orders of three masks each prediction hangs on what is given and those before it, on nothing else."""
     model = make()
     filler: Any = require(model, FillsInOrder)
     text, at = tokens(1, 7), torch.tensor([[1, 3, 6]])
@@ -136,7 +136,7 @@ def test_never_sees_what_it_predicts_in_any_order() -> None:
 
 @torch.no_grad()
 def test_the_chain_rule_holds_in_every_order() -> None:
-    """The probabilities of all fillings of two blanks sum to 1, whichever is filled first."""
+    """The probabilities of all fillings of two masks sum to 1, whichever is filled first."""
     model = make(width=6, heads=2)
     filler: Any = require(model, FillsInOrder)
     pairs = torch.cartesian_prod(torch.arange(V), torch.arange(V))
@@ -198,7 +198,7 @@ def test_a_memory_of_learning_says_the_same() -> None:
 
 @torch.no_grad()
 def test_what_stands_in_a_mask_changes_nothing() -> None:
-    """A blank is a place, not a token: whatever fills it up is not looked at."""
+    """A mask is a position, not a token: whatever fills it up is not looked at."""
     filler: Any = require(make(), FillsMasks)
     text, at = tokens(3, 8), torch.tensor([[2, 5], [0, 7], [3, 4]])
     other = text.scatter(1, at, tokens(3, 2))
@@ -222,7 +222,7 @@ def test_padding_and_watching_change_no_prediction() -> None:
         torch.testing.assert_close(filler.read(tokens=text, at=at, lengths=lengths), padded)
     (weights,) = seen["blocks.0.attention.probabilities"]
     assert weights.shape == (2, 3, 9 + 2, 9)
-    assert not weights[0, :, :, 1][:, [0, 2, 3, 4, 9, 10]].any()  # nobody sees the blank but itself
+    assert not weights[0, :, :, 1][:, [0, 2, 3, 4, 9, 10]].any()  # only the mask attends to itself
     assert not weights[1, :, :, 5:][:, :5].any()
     order = torch.zeros_like(text).scatter(1, at, 1)
     assert filler.read_in_order(tokens=text, order=order, at=at).state is not None

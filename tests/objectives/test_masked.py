@@ -435,7 +435,7 @@ def test_flops_are_those_of_the_encoder_and_of_the_head_at_masks(pieces_of: Toke
 
 
 def test_a_small_bert_learns_from_both_sides() -> None:
-    """Rows in which one word is repeated: what stands around a blank says what is in it."""
+    """Rows in which one word is repeated: what stands around a mask says what is in it."""
     tokenizer = tokenizer_of("words")
     random = np.random.default_rng(0)
     text = " ".join(" ".join([WORDS[i]] * 60) for i in random.integers(0, 24, 100))

@@ -79,14 +79,14 @@ def test_the_loss_is_the_sum_of_its_terms(name: str) -> None:
     model = make_model(name, vocabulary=tokenizer.vocabulary, window=24)
     found = objective.loss(model, {}, batch)
     both = model.read_both(**batch.inputs)
-    blanks = match = 0.0
+    masked = match = 0.0
     for row in range(12):
         match += F.cross_entropy(model.match(both.joint[row : row + 1]), batch.labels["match"][row : row + 1])
         for place, target in zip(batch.labels["positions"][row], batch.labels["targets"][row], strict=True):
             if target != IGNORE:
                 logits = model.output.logits(both.words[row, place])
-                blanks -= logits.log_softmax(-1)[target]
-    torch.testing.assert_close(found.sums["masked"], torch.as_tensor(blanks), atol=1e-3, rtol=1e-4)
+                masked -= logits.log_softmax(-1)[target]
+    torch.testing.assert_close(found.sums["masked"], torch.as_tensor(masked), atol=1e-3, rtol=1e-4)
     torch.testing.assert_close(found.sums["match"], torch.as_tensor(match), atol=1e-3, rtol=1e-4)
     assert found.watched["accuracy"].shape == (batch.counts["masked"],)
     if name == "vilbert":

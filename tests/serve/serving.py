@@ -23,11 +23,14 @@ from lmlab.serve.app import make_app
 from lmlab.serve.engine.engine import Engine
 from lmlab.serve.guard import Rules
 from lmlab.serve.served import Limits, Runs, serve_run
-from lmlab.serve.server import END_WITHIN, make_server
+from lmlab.serve.server import make_server
 from lmlab.tokenizers import train
 from patience import PATIENCE
 from standins import TEXT, write_run
 from translators import write_translator
+
+STOPS_WITHIN = 60.0
+"""Seconds after which a server that was stopped is ended by force: several times what it needs on a slow machine."""
 
 
 class Running(NamedTuple):
@@ -68,11 +71,11 @@ def serving(models: Mapping[str, LanguageModel], *, rules: Rules | None = None, 
         yield Running(address.get(timeout=PATIENCE), runs)
     finally:
         server.should_exit = True
-        thread.join(END_WITHIN + 2)
+        thread.join(STOPS_WITHIN)
         if thread.is_alive():  # say what it waits for, and end it as a second Ctrl-C would
             faulthandler.dump_traceback(sys.__stderr__)
             server.hurried = server.force_exit = True
-            thread.join(PATIENCE)
+            thread.join(STOPS_WITHIN)
 
 
 def settle(engine: Engine) -> None:

@@ -133,7 +133,7 @@ def make_conditions(
 
 
 def choose_systems(text: str) -> list[str]:
-    """Names with commas between them; `all` is every system that predicts the next token, `masked` all with blanks."""
+    """Names with commas between them; `all` are systems that predict the next token, `masked` those that fill masks."""
     groups = {track.group: systems_of(track) for track in TRACKS.values()}
     names: list[str] = []
     grouped: set[str] = set()  # a system with several abilities is in several groups

@@ -175,11 +175,7 @@ class WrittenCaptions(PictureTrack):
         }
 
     def true(self, tests: Tests) -> Sequence[list[str]]:
-        split = self.split(tests)
-        references: dict[int, list[str]] = {}
-        for picture, text in zip(split.pictures.tolist(), split.fields["caption"], strict=True):
-            references.setdefault(picture, []).append(text)
-        return list(references.values())
+        return list(self.split(tests).captions().values())
 
     def conclusion(self, entry: Entry) -> str:
         return f"{entry.measured['exact_match']:.1%} of its captions are exactly a true one."
