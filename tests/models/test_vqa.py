@@ -49,7 +49,7 @@ def model(request: pytest.FixtureRequest) -> Vqa:
 
 @torch.no_grad()
 def test_it_computes_the_equations_of_the_paper() -> None:
-    """Written again from Yang et al. 2016, one picture and one region after the other."""
+    """Written again from the docstring of the model, one picture and one region after the other."""
     model, pixels, question = make(), pictures(2), tokens(2, 5)
     found = model(pixels, tokens=question).hidden
     cell = torch.nn.LSTMCell(10, 14)
@@ -60,13 +60,13 @@ def test_it_computes_the_equations_of_the_paper() -> None:
         u, c = torch.zeros(1, 14), torch.zeros(1, 14)
         for token in question[row]:
             u, c = cell(model.embedding.weight[token][None], (u, c))
-        u = u[0]
-        for hop in model.alignments:
+        u = u[0] + model.values[0].weight @ (sum(v) / len(v))
+        for hop, value in zip(model.alignments, model.values[1:], strict=True):
             e = torch.stack(
                 [hop.v @ torch.tanh(hop.from_source.weight @ each + hop.from_state.weight @ u) for each in v]
             )
             p = e.exp() / e.exp().sum()
-            u = u + sum(p[i] * each for i, each in enumerate(v))
+            u = u + value.weight @ sum(p[i] * each for i, each in enumerate(v))
         torch.testing.assert_close(found[row, 0], u, atol=1e-5, rtol=1e-4)
 
 
@@ -109,7 +109,7 @@ def test_gradients_reach_all_and_layers_are_given(model: Vqa) -> None:
     assert {parameter for depth in model.depths() for parameter in depth} == set(model.parameters())
     inputs = {"pixels": pictures(2), "tokens": tokens(2, 7)}
     layers = model.layers(**inputs)
-    assert len(layers) == 2 if model.config.attention == "none" else 1 + model.config.hops
+    assert len(layers) == (2 if model.config.attention == "none" else 2 + model.config.hops)
     torch.testing.assert_close(layers[-1], model(**inputs).hidden)
     layers[-1].square().sum().backward()
     missing = [name for name, each in model.named_parameters() if each.grad is None or not each.grad.any()]

@@ -29,9 +29,7 @@ def evaluate_captions(
     split = found.split
     if "caption" not in split.fields:
         raise ValueError(f"{data} has no captions: name their column, --columns caption=NAME")
-    references: dict[int, list[str]] = {}
-    for picture, text in zip(split.pictures.tolist(), split.fields["caption"], strict=True):
-        references.setdefault(picture, []).append(text)
+    references = split.captions()
     begin = time.perf_counter()
     with progress_bar("captioning") as progress:
         captions = captioner.caption([split.pixels[each] for each in references], beams=beams, progress=progress)

@@ -4,13 +4,18 @@ Yang et al. 2016, "Stacked Attention Networks for Image Question Answering", sec
 models/captioner.py:
 
     v_1 … v_R = tanh(W_I Encoder(picture))                                  (2)
-    u_0 = the last state of the LSTM over the question                      (5–10)
+    q = the last state of the LSTM over the question                        (5–10)
+    u_0 = q + V_0 Σ_i v_i / R                                               the whole picture
     p_k = softmax_i(wᵀ tanh(W₁ v_i + W₂ u_{k−1}))                           (18, 19)
-    u_k = u_{k−1} + Σ_i p_ki v_i                                            (20, 21)
+    u_k = u_{k−1} + V_k Σ_i p_ki v_i                                        (20, 21)
 
 P(answer | picture, question) = softmax(W ReLU(V u_K + c) + b) is the head of the task (tasks/visual_questions.py); the
 paper's has no hidden layer, and a sum of vectors cannot be compared by a linear map ("is the star left of the cross?").
-Without attention all regions have the weight 1 / R. Shapes: B rows, R regions, T tokens, H width of a question.
+The paper has no V_k and no first look at the whole picture. Without V_k, what was found by different looks is added up
+and cannot be told apart; and the weights of attention add up to 1, so they do not say how many regions match ("how many
+circles are there?"). Token vectors start with a standard deviation of 1: additive attention compares a question with a
+region only where tanh is not linear, so small vectors learn to attend late. Without attention the answer is read from
+u_0. Shapes: B rows, R regions, T tokens, H width of a question.
 """
 
 from __future__ import annotations
@@ -57,12 +62,12 @@ class Vqa(Model):
         self.encoder = PictureRegions(config)
         self.projection = Linear(self.encoder.width, config.hidden)
         self.embedding = nn.Embedding(config.vocabulary, config.width)
-        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         self.question = RecurrentEncoder(
             LSTMLayer, width=config.width, hidden=config.hidden, layers=1, bidirectional=False
         )
         hops = config.hops if config.attention == "additive" else 0
         self.alignments = nn.ModuleList(AdditiveAlignment(config.hidden, config.hidden) for _ in range(hops))
+        self.values = nn.ModuleList(Linear(config.hidden, config.hidden, bias=False) for _ in range(1 + hops))
         self.dropout = Dropout(config.dropout)
 
     @property
@@ -95,22 +100,24 @@ class Vqa(Model):
         about = slice(None) if pictures is None else pictures
         _, ((u, _),) = self.question(self.dropout(self.embedding(tokens)), lengths)
         record_layer(u[:, None])
-        for alignment in cast(Iterable[AdditiveAlignment], self.alignments):
-            u = u + alignment(u[:, None], alignment.keys(v)[about], v[about])[:, 0]
-            record_layer(u[:, None])
-        if not self.alignments:
-            u = u + v.mean(1)[about]
+        u = u + self.values[0](v.mean(1))[about]
+        record_layer(u[:, None])
+        alignments = cast(Iterable[AdditiveAlignment], self.alignments)
+        for alignment, value in zip(alignments, self.values[1:], strict=True):
+            u = u + value(alignment(u[:, None], alignment.keys(v)[about], v[about])[:, 0])
             record_layer(u[:, None])
         return Output(self.dropout(u)[:, None])
 
     def layers(self, **inputs: Any) -> list[Tensor]:
-        """The question alone, then after each look at the picture: [B, 1, H] each."""
+        """The question alone, with the whole picture, then after each look: [B, 1, H] each."""
         with watching_layers() as layers:
             self(**inputs)
         return [layer for layer in layers if layer.shape[1] == 1]
 
     def depths(self) -> list[list[nn.Parameter]]:
-        return by_depth(self, (self.embedding,), (self.encoder, self.question), (self.projection, self.alignments))
+        return by_depth(
+            self, (self.embedding,), (self.encoder, self.question), (self.projection, self.alignments, self.values)
+        )
 
     def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
         """Of one picture with a question of `window` tokens."""
@@ -125,12 +132,12 @@ class Vqa(Model):
         return len(inputs["pixels"]) * self._picture_flops() + questions
 
     def _picture_flops(self) -> float:
-        """The regions, and their keys for each hop."""
+        """The regions, their keys for each hop, and the map of their mean."""
         R, D, H = math.prod(self.grid), self.encoder.width, self.config.hidden
-        return self.encoder.flops() + 2.0 * R * H * (D + len(self.alignments) * H)
+        return self.encoder.flops() + 2.0 * R * H * (D + len(self.alignments) * H) + 2.0 * H * H
 
     def _question_flops(self) -> float:
         """The looks at a picture whose keys are known."""
         R, H = math.prod(self.grid), self.config.hidden
         looks = sum(each.flops(R, 1) for each in cast(Iterable[AdditiveAlignment], self.alignments))
-        return looks - 2.0 * R * len(self.alignments) * H * H
+        return looks - 2.0 * (R - 1) * len(self.alignments) * H * H

@@ -175,11 +175,7 @@ class WrittenCaptions(PictureTrack):
         }
 
     def true(self, tests: Tests) -> Sequence[list[str]]:
-        split = self.split(tests)
-        references: dict[int, list[str]] = {}
-        for picture, text in zip(split.pictures.tolist(), split.fields["caption"], strict=True):
-            references.setdefault(picture, []).append(text)
-        return list(references.values())
+        return list(self.split(tests).captions().values())
 
     def conclusion(self, entry: Entry) -> str:
         return f"{entry.measured['exact_match']:.1%} of its captions are exactly a true one."
@@ -316,7 +312,7 @@ MEDIA: dict[str, MediaTrack] = {
     track.key: track
     for track in (
         Classes(
-            curve=Curve("valid_accuracy", "accuracy", better="higher"),
+            curve=Curve("valid_accuracy", "accuracy", better="higher", bounds=(0.0, 1.0)),
             how="A model predicts a class, or the answer to a question. Accuracy is the fraction that is right.",
             seen="What they predict: mistakes first",
         ),

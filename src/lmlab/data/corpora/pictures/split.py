@@ -71,6 +71,13 @@ class PictureSplit(Dataset):
         assert self.tokens is not None, "captions have a tokenizer"
         return self.tokens["caption"].row(row)
 
+    def captions(self) -> dict[int, list[str]]:
+        """The captions of each picture, by its number."""
+        found: dict[int, list[str]] = {}
+        for picture, text in zip(self.pictures.tolist(), self.fields["caption"], strict=True):
+            found.setdefault(picture, []).append(text)
+        return found
+
     def texts(self) -> Iterator[str]:
         """Yield the texts of each row."""
         return (" ".join(texts) for texts in zip(*self.fields.values(), strict=True)) if self.fields else iter(())
