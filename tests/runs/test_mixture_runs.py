@@ -260,7 +260,7 @@ def test_commands(
     assert held_out.is_file()
     card = (trained / "README.md").read_text()
     assert "nats per token: text" in card
-    for command in (["report", trained, "-o", tmp_path / "page.html"], ["next", trained, "the"], ["list", "gpt2"]):
+    for command in (["report", trained, "-o", tmp_path / "page.html"], ["next", trained, "the"]):
         assert lmlab_command(monkeypatch, *command) == 0, command
 
 
