@@ -1,7 +1,9 @@
 """Decision Transformer: the return that is reached against the return that is asked for, beside behaviour cloning.
 
-CartPole and Pendulum. The expert episodes of the data folder (rollouts) are mixed with episodes of a random policy and
-of experts that act at random in some of the steps, so that the data have returns from poor to good. For each seed a
+CartPole and Pendulum. The expert episodes of the data folder (rollouts) are mixed with episodes of a random policy, of
+half-trained policies (linear ones, found by random search and stopped early: of 200 random ones those whose return is
+at several quantiles) and of experts that act at random in some of the steps. So the data have returns from poor to
+good, and a poor return is not only bad luck: other actions lead to it. For each seed a
 Decision Transformer and behaviour cloning (the same model without returns) learn from all of them; a third model clones
 the best tenth of the episodes.
 
@@ -13,7 +15,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -27,10 +31,15 @@ from study import need
 
 ENVIRONMENTS = {"CartPole-v1": "cartpole_expert.npz", "Pendulum-v1": "pendulum_expert.npz"}
 ASKED = {"CartPole-v1": (50, 100, 200, 300, 400, 450, 500), "Pendulum-v1": (-1400, -1000, -600, -300, -150)}
-NOISES = (1.0, 0.7, 0.5, 0.35, 0.2)
+NOISES = (1.0, 0.5, 0.2)
 """Probabilities of a random action, of the policies beside the expert."""
-EACH = 60
+QUANTILES = (0.3, 0.6, 0.8, 0.9, 0.95, 0.98)
+"""Of the returns of random linear policies, for those that count as half-trained."""
+EACH = 40
 """Episodes of each of these policies."""
+Policy = Callable[[NDArray[np.float64]], Any]
+Steps = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+"""The states, actions and rewards of an episode."""
 
 
 def read_expert(name: str) -> dict[str, NDArray[np.float64]]:
@@ -39,33 +48,61 @@ def read_expert(name: str) -> dict[str, NDArray[np.float64]]:
         return {key: arrays[key] for key in ("obs", "acts", "rews", "indices")}
 
 
+def play(environment: Any, policy: Policy, seed: int) -> Steps:
+    observed, _ = environment.reset(seed=seed)
+    steps, over = [], False
+    while not over:
+        action = policy(observed)
+        after, reward, ended, cut, _ = environment.step(action)
+        steps.append((observed, action, reward))
+        observed, over = after, ended or cut
+    states, actions, rewards = (np.array([step[part] for step in steps]) for part in range(3))
+    return states, actions, rewards
+
+
+def linear_policy(environment: Any, numbers: np.random.Generator) -> Policy:
+    """A random linear map of the state to an action."""
+    weights = numbers.normal(size=environment.observation_space.shape)
+    if hasattr(environment.action_space, "n"):
+        return lambda state: int(weights @ state > 0)
+    most = environment.action_space.high
+    return lambda state: np.clip(2 * (weights @ state) * most, -most, most).astype(np.float32)
+
+
+def half_trained(environment: Any, numbers: np.random.Generator, *, tried: int = 200) -> list[Policy]:
+    """Random linear policies, from poor to good."""
+    policies = [linear_policy(environment, numbers) for _ in range(tried)]
+    scores = [np.mean([play(environment, policy, seed)[2].sum() for seed in range(3)]) for policy in policies]
+    order = np.argsort(scores)
+    return [policies[order[int(quantile * tried)]] for quantile in QUANTILES]
+
+
 def make_episodes(name: str, path: Path) -> dict[str, float]:
     """Write the mixed episodes as JSON lines; returns the best and the mean return."""
     expert = read_expert(name)
     starts = [0, *expert["indices"].tolist()]
     ends = [*expert["indices"].tolist(), len(expert["acts"])]
-    rows, returns = [], []
+    rows: list[Steps] = []
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
         states = expert["obs"][start + number : end + number]
         rows.append((states, expert["acts"][start:end], expert["rews"][start:end]))
-    expert["states"] = np.concatenate([states for states, _, _ in rows])
-    scale = expert["states"].std(0)
+    seen = np.concatenate([states for states, _, _ in rows])
+    scale = seen.std(0)
+    known = seen / scale
     environment, numbers = gymnasium.make(name), np.random.default_rng(0)
     environment.action_space.seed(0)
-    known = expert["states"] / scale
-    for noise in NOISES:
-        for _ in range(EACH):
-            observed, _ = environment.reset(seed=int(numbers.integers(2**31)))
-            steps, over = [], False
-            while not over:
-                if numbers.random() < noise:
-                    action = environment.action_space.sample()
-                else:
-                    action = expert["acts"][int(((known - observed / scale) ** 2).sum(1).argmin())]
-                after, reward, ended, cut, _ = environment.step(action)
-                steps.append((observed, action, reward))
-                observed, over = after, ended or cut
-            rows.append(tuple(np.array([step[part] for step in steps]) for part in range(3)))
+
+    def noisy(noise: float) -> Policy:
+        """The expert's action in the most similar of its states, or a random one."""
+        return lambda state: (
+            environment.action_space.sample()
+            if numbers.random() < noise
+            else expert["acts"][int(((known - state / scale) ** 2).sum(1).argmin())]
+        )
+
+    for policy in [*map(noisy, NOISES), *half_trained(environment, numbers)]:
+        rows += [play(environment, policy, int(numbers.integers(2**31))) for _ in range(EACH)]
+    returns = []
     with path.open("w") as file:
         for states, actions, rewards in rows:
             returns.append(float(rewards.sum()))

@@ -11,7 +11,7 @@ Text: tinyshakespeare. Pictures: built-in scenes, 12 × 12 pixels in 8 colours, 
 chorales on a grid. Episodes: the built-in cart-pole. All share one tokenizer of the text. Scores are exact, by the
 chain rule, on held-out items.
 
-    python benchmarks/one_model.py [FOLDER] [--seeds 3] [--flops 4e12]
+    python benchmarks/one_model.py [FOLDER] [--seeds 3] [--flops 4e12] [--batch 4] [--window 160]
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lmlab
 from lmlab.analysis.kind_scores import measure_kinds
@@ -47,7 +47,14 @@ def find_data() -> dict[str, Any]:
     }
 
 
-def train(path: Path, kinds: tuple[str, ...], tokenizer: Path | None, *, flops: float, seed: int) -> Path:
+class Size(NamedTuple):
+    """The rows of a batch, and the tokens of a row."""
+
+    batch: int
+    window: int
+
+
+def train(path: Path, kinds: tuple[str, ...], tokenizer: Path | None, *, flops: float, size: Size, seed: int) -> Path:
     """Train a model of some kinds, or take it from an earlier study."""
     text = f"bpe:{VOCABULARY}" if tokenizer is None else str(tokenizer)
     specs = {"text": text, "captions": f"pixels:{COLOURS}", "notes": "grid:4", "episodes": f"steps:{BINS}"}
@@ -56,9 +63,9 @@ def train(path: Path, kinds: tuple[str, ...], tokenizer: Path | None, *, flops: 
         "data.kind": "mixture",
         "data.parts": {kind: {"kind": kind, **value} for kind, value in find_data().items() if kind in kinds},
         "tokenizer.spec": ",".join(f"{kind}={specs[kind]}" for kind in wanted),
-        "model.window": 256,
+        "model.window": size.window,
         "model.dropout": 0.0,
-        "train.batch": 16,
+        "train.batch": size.batch,
         "train.seed": seed,
         "train.evaluations": 10,
     }
@@ -97,11 +104,13 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/one-model"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--flops", type=float, default=4e12, help="of the mixed model")
+    parser.add_argument("--batch", type=int, default=4, help="rows of a batch")
+    parser.add_argument("--window", type=int, default=160, help="tokens of a row")
     options = parser.parse_args()
     need("tinyshakespeare")
     need("jsb_chorales")
     assert set(KINDS) <= DATA.keys()
-    folder, flops = options.folder, options.flops
+    folder, flops, size = options.folder, options.flops, Size(options.batch, options.window)
     found: dict[str, dict[tuple[str, str], list[float]]] = {"mixed": {}, "equal total": {}, "equal on the kind": {}}
 
     def add(system: str, scores: dict[tuple[str, str], float]) -> None:
@@ -109,13 +118,13 @@ def main() -> None:
             found[system].setdefault(key, []).append(value)
 
     for seed in range(options.seeds):
-        mixed = train(folder / f"mixed-{seed}", KINDS, None, flops=flops, seed=seed)
+        mixed = train(folder / f"mixed-{seed}", KINDS, None, flops=flops, size=size, seed=seed)
         add("mixed", score(mixed))
         tokenizer = save_tokenizer(folder / "mixed-0", folder / "tokenizer" / "tokenizer.json")
         for kind in KINDS:
             for name, own in (("equal on the kind", flops / len(KINDS)), ("equal total", flops)):
                 path = folder / f"{kind}-{name.replace(' ', '-')}-{seed}"
-                add(name, score(train(path, (kind,), tokenizer, flops=own, seed=seed)))
+                add(name, score(train(path, (kind,), tokenizer, flops=own, size=size, seed=seed)))
         print_table(found, flops, seed + 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -179,3 +180,10 @@ def test_vectors_of_probes_are_means_over_patches(home: Path) -> None:
     for one, other in zip(found.layers, expected, strict=True):
         torch.testing.assert_close(one, other)
     assert [each.label for each in found.answers] == [split.labels[0], split.labels[3]]
+
+
+def test_pictures_without_a_test_part_are_not_probed(home: Path, tmp_path: Path) -> None:
+    for part in ("train", "valid"):
+        shutil.copytree(home / "pictures", tmp_path / "own" / part)
+    with pytest.raises(ValueError, match="has a validation part and no test part: name the pictures to test on"):
+        probe_pictures(lmlab.load(home / "run"), str(tmp_path / "own"))

@@ -204,3 +204,17 @@ def test_bad_labels_of_a_test_file_are_named_and_can_be_left_out(
     assert result["count"] == count - 1
     found = json.loads(run_command("evaluate", "run", str(test), "--json").out)
     assert (found["examples"], found["pearson"]) == (count - 1, result["values"]["pearson"]["value"])
+
+
+def test_counts_of_music_are_evaluated(run_command: Callable[..., Any]) -> None:
+    """An n-gram has no device and no training mode."""
+    assert run_command("train", "ngram", "builtin:tunes", "-o", "run").code == 0
+    found = run_command("evaluate", "run", "--json")
+    assert found.code == 0, found.err
+    assert "nats" in found.out
+
+
+def test_subtitles_are_of_one_recording(run_command: Callable[..., Any]) -> None:
+    found = run_command("transcribe", "run", "a.wav", "b.wav", "--srt")
+    assert found.code == 2
+    assert "--srt with 2 recordings: a subtitle file is of one recording" in found.err

@@ -41,7 +41,7 @@ from lmlab.comparison.tracks import TRACKS
 from lmlab.comparison.tracks.track import Units
 from lmlab.metrics.statistics import LEVEL, Difference
 from lmlab.pages.figures import Chart, Point, Series, pareto_front
-from lmlab.pages.figures.axes import linear_ticks, log_ticks, push_apart
+from lmlab.pages.figures.axes import Lines, linear_ticks, log_ticks, push_apart
 from lmlab.pages.formats import duration, short
 from lmlab.pages.page import render_macro
 from lmlab.runs.recipe import make_recipe
@@ -168,6 +168,13 @@ def test_ticks_and_numbers_are_round() -> None:
     assert log_ticks(1e6, 1e10) == [1e6, 1e7, 1e8, 1e9, 1e10]
     shown = [short(value) for value in (0, 0.0042, 3.14159, 1234, 2.5e6, 3e9, 2.5e12, 1e13)]
     assert shown == ["0", "0.0042", "3.14", "1.23k", "2.5M", "3G", "2.5·10¹²", "10¹³"]
+
+
+def test_names_of_lines_stay_inside_the_drawing() -> None:
+    drawn = str(Lines("All right", ["0", "1"], [(name, [1.0, 1.0]) for name in "abcde"]).html())
+    places = re.findall(r'<text[^>]* y="([-\d.]+)"[^>]*font-weight:600[^>]*>[a-e]</text>', drawn)
+    assert len(places) == 5
+    assert all(float(place) >= 8 for place in places)
 
 
 def test_labels_are_moved_apart_and_stay_near() -> None:

@@ -114,8 +114,12 @@ def idx() -> list[bytes]:
 
 
 def change(data: bytes, others: list[bytes], rng: Rng) -> bytes:
-    """One to four changes of the bytes of a file."""
+    """One to four changes of the bytes of a file, or of the values in every other file of text."""
     made = bytearray(data)
+    if data.isascii() and rng.integers(2):
+        for _ in range(int(rng.integers(1, 4))):
+            made = bytearray(change_values(bytes(made), rng))
+        return bytes(made)
     for _ in range(int(rng.integers(1, 5))):
         size = max(1, len(made))
         at, length = int(rng.integers(size)), int(rng.integers(1, 17))

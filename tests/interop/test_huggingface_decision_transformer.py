@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.tolerances import of_blocks
 
 import lmlab
 from lmlab.interop.huggingface import export_run, import_run, read_model
+from tolerances import of_blocks
 
 transformers = pytest.importorskip("transformers")
 STEPS = 7

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.tolerances import of_blocks
 
 import lmlab
 from lmlab.analysis.policies.action_errors import measure_actions
@@ -16,6 +15,7 @@ from lmlab.analysis.policies.reached_returns import summarise
 from lmlab.decoding.actor import open_environment, write_film
 from lmlab.models.decision_transformer import DecisionTransformer, DecisionTransformerConfig
 from lmlab.runs.run import resume
+from tolerances import of_blocks
 
 SIZES: dict[str, Any] = {"width": 16, "heads": 2, "layers": 2, "window": 6, "longest": 30, "dropout": 0.0}
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.tolerances import of_blocks
 
 import lmlab
 from lmlab.analysis.policies.success_rates import measure_success
@@ -28,6 +27,7 @@ from lmlab.data.readers.robot_world import (
 )
 from lmlab.models import create
 from lmlab.models.policy import Policy
+from tolerances import of_blocks
 
 SIZES: dict[str, Any] = {
     **{"vocabulary": 19, "image": [16, 16], "channels": 3, "convolutions": [4, 8]},

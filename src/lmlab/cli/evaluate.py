@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lmlab.cli.options import (
+    MOST_TEXTS,
     Batch,
-    Beams,
     Columns,
     Device,
     DropBadLabels,
@@ -40,7 +40,12 @@ def evaluate(
     drop_bad_labels: DropBadLabels = False,
     source: Annotated[Path | None, typer.Option(help="Source sentences of a translator, one per line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Target sentences, line by line.")] = None,
-    beams: Beams = 5,
+    beams: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MOST_TEXTS, help="Beam size; 1 is greedy search. (default: 5 for translations, else 1)"
+        ),
+    ] = None,
     length_penalty: LengthPenalty = 0.6,
     no_repeat: NoRepeat = 0,
     template: Templates = None,
@@ -78,7 +83,7 @@ def evaluate(
 
     A speech recognizer is measured by its word and character error rates, of texts in lower case without punctuation,
     and of texts as they are. A captioner is measured by exact match with one of the captions of a picture, and by BLEU.
-    The search of both is greedy unless --beams is another number than 5.
+    The search of both is greedy unless --beams says otherwise.
 
     A policy is measured by the actions that it predicts in episodes; lmlab act shows how well it acts.
 
@@ -121,14 +126,13 @@ def evaluate(
         from lmlab.cli.caption_scores import evaluate_captions
 
         check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
-        greedy = 1 if beams == 5 else beams
-        evaluate_captions(run, data, columns=columns, beams=greedy, output=output, json_=json_, device=device)
+        evaluate_captions(run, data, columns=columns, beams=beams or 1, output=output, json_=json_, device=device)
         return
     if data is not None and run.is_dir() and can(run, "transcripts"):
         from lmlab.cli.transcription_scores import evaluate_speech
 
         check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
-        evaluate_speech(run, data, beams=1 if beams == 5 else beams, output=output, json_=json_, device=device)
+        evaluate_speech(run, data, beams=beams or 1, output=output, json_=json_, device=device)
         return
     if data is not None and run.is_dir() and can(run, "actions"):
         from lmlab.analysis.policies.action_errors import measure_actions
@@ -166,7 +170,7 @@ def evaluate(
     with progress_bar("translating") as progress:
         found = model.translate(
             sources,
-            beams=beams,
+            beams=beams or 5,
             length_penalty=length_penalty,
             no_repeat=no_repeat,
             longest=None,
@@ -183,7 +187,7 @@ def evaluate(
         values[name] = metric.corpus_score(list(found), [references]).score
         values[f"{name}_signature"] = str(metric.get_signature())
     values |= {"exact_match": same / len(references), "sentences": len(references), "seconds": seconds}
-    values |= {"beams": beams, "length_penalty": length_penalty}
+    values |= {"beams": beams or 5, "length_penalty": length_penalty}
     _print(values, json_=json_)
 
 

@@ -157,7 +157,10 @@ def _table(ranking: Ranking, width: int) -> Table:
     names = ["", "model", score.column, *[""] * bars, "95% interval", *["group"] * bool(letters)]
     names += [column.title for column in own]
     for column in (*names, "params", ranking.track.read_unit, "seconds", "joules"):
-        table.add_column(column, justify="left" if column in ("model", "", "group") else "right", no_wrap=True)
+        left, name = column in ("model", "", "group"), column == "model"
+        table.add_column(
+            column, justify="left" if left else "right", no_wrap=not name, overflow="fold" if name else "ellipsis"
+        )
     widest = max(map(ranking.score, ranking.ranked)) or 1.0
     basis = choose_basis(entry.training for entry in ranking.ranked)
     for rank, entry in enumerate(ranking.ranked, start=1):

@@ -127,15 +127,14 @@ def predict_labels(
     run: Path, paths: list[str], labels: str, templates: list[str] | None, *, top: int, json_: bool, device: str
 ) -> list[str]:
     """A line for each picture: its most probable labels, without training."""
-    from lmlab.analysis.pictures.matching import PLAIN, read_rows, unique_sources
+    from lmlab.analysis.pictures.matching import PLAIN, check_labels, read_rows, unique_sources
     from lmlab.cli.console import progress_bar
 
     if not paths:
         raise ValueError("there is nothing to predict: give the path of a picture, or a folder")
     names = [label.strip() for label in labels.split(",") if label.strip()]
+    check_labels(names, templates or PLAIN)
     matcher = open_matcher(run, device)
-    wanted = matcher.embed_labels(names, templates or PLAIN)
-    assert len(wanted) == len(names)
     sources, _ = unique_sources([row for path in paths for row in read_rows(path)])
     with progress_bar("reading pictures") as progress:
         read = replace(matcher, progress=progress).embed_sources(sources)

@@ -10,6 +10,7 @@ def evaluate_sequences(run: Path, *, output: Path | None, overwrite: bool, json_
     from lmlab.analysis.kind_scores import measure_kinds
     from lmlab.cli.console import progress_bar
     from lmlab.cli.inspect.display import check_output, show
+    from lmlab.models.abilities import learns_by_gradient
     from lmlab.runs.held_out import find_held_out_split
     from lmlab.runs.model_files import load_model
     from lmlab.tokenizers.processors import load_processor
@@ -18,9 +19,11 @@ def evaluate_sequences(run: Path, *, output: Path | None, overwrite: bool, json_
     check_output(output, inputs=[run], overwrite=overwrite)
     found = find_held_out_split(run)
     model, _ = load_model(run)
+    if learns_by_gradient(model):
+        model.to(choose_device(device)).eval()
     with progress_bar("scoring") as progress:
         scores = measure_kinds(
-            model.to(choose_device(device)).eval(),
+            model,
             load_processor(run),
             found.split,
             run=run.name,

@@ -53,6 +53,8 @@ def transcribe(
     check_outputs({"-o": output}, inputs=[run, *files], overwrite=overwrite)
     if srt and json_:
         raise ValueError("--srt and --json are two formats; give one of them")
+    if srt and len(files) > 1:
+        raise ValueError(f"--srt with {len(files)} recordings: a subtitle file is of one recording; give one at a time")
     sounds = [read_sound(file) for file in files]
     transcriber = load(run, device=choose_device(device)).transcriber
     timed = timestamps or (srt and transcriber.tokens.first_time is not None)
@@ -89,10 +91,10 @@ def _format(files: list[Path], found: list[Transcript], *, srt: bool, json_: boo
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
     parts = []
     for file, each in zip(files, found, strict=True):
-        name = f"{file}: " if len(files) > 1 and not (srt or timed) else ""
-        head = f"{file}\n" if len(files) > 1 and (srt or timed) else ""
+        name = f"{file}: " if len(files) > 1 and not timed else ""
+        head = f"{file}\n" if len(files) > 1 and timed else ""
         if srt:
-            parts.append(head + to_srt(each.segments))
+            parts.append(to_srt(each.segments))
         elif timed:
             parts.append(head + "".join(map(_show, each.segments)))
         else:

@@ -155,8 +155,8 @@ def _common_reads(systems: Sequence[str]) -> tuple[str, ...]:
     common = [kind for kind in reads[systems[0]] if all(kind in each for each in reads.values())]
     if not common:
         kinds = {each[0]: system for system, each in reversed(reads.items())}
-        described = " and ".join(f"{system} from {kind}" for kind, system in kinds.items())
-        raise ValueError(f"--models: {described} learn; compare systems that learn from the same data")
+        described = " and ".join(f"{system} learns from {kind}" for kind, system in kinds.items())
+        raise ValueError(f"--models: {described}; compare systems that learn from the same data")
     return tuple(common)
 
 

@@ -36,7 +36,9 @@ def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
                 colours[entry.name],
                 [Point(point[axis], point[metric.field]) for point in entry.curve],
                 level=len(entry.curve) == 1 or not all(point[axis] > 0 for point in entry.curve),
-                extrapolation=extrapolate(entry.curve, axis, metric=metric.field, better=metric.better),
+                extrapolation=extrapolate(
+                    entry.curve, axis, metric=metric.field, better=metric.better, bounds=metric.bounds
+                ),
             )
             for entry in ranking.ranked
             if entry.curve

@@ -249,7 +249,12 @@ def last_doubling(curve: Sequence[dict[str, float]], *, metric: str, better: Dir
 
 
 def extrapolate(
-    curve: Sequence[dict[str, float]], axis: str, *, metric: str, better: Direction = "lower"
+    curve: Sequence[dict[str, float]],
+    axis: str,
+    *,
+    metric: str,
+    better: Direction = "lower",
+    bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> tuple[float, float] | None:
     """The end of a curve at `EXTRAPOLATED` times the cost, if each doubling gains as much as the last two did."""
     if len(curve) < 3 or curve[-1][axis] <= 0 or curve[0][axis] <= 0:
@@ -259,4 +264,5 @@ def extrapolate(
     earlier = max(spent[0], spent[-1] - 2)
     change = (values[-1] - float(np.interp(earlier, spent, values))) / (spent[-1] - earlier)
     change = min(0.0, change) if better == "lower" else max(0.0, change)
-    return curve[-1][axis] * EXTRAPOLATED, values[-1] + change * math.log2(EXTRAPOLATED)
+    end = min(bounds[1], max(bounds[0], values[-1] + change * math.log2(EXTRAPOLATED)))
+    return curve[-1][axis] * EXTRAPOLATED, end

@@ -199,9 +199,9 @@ def view_ranking(
         leaderboard=table,
         groups=describe_groups(ranking),
         caveats=write_caveats(ranking, board["conditions"]),
-        curves=_tabs(curves),
+        curves=_tabs(curves, track),
         gains=sorted(gains, reverse=True),
-        costs=_tabs(cost_charts(ranking, colours)),
+        costs=_tabs(cost_charts(ranking, colours), track),
         samples=[(row, track.sample(entry, board)) for row, entry in shown],
         passages=[
             (row, ShownPassage(passages[track.name, row.name]))
@@ -216,8 +216,9 @@ def view_ranking(
     )
 
 
-def _tabs(charts: Sequence[Chart]) -> dict[str, Chart]:
-    return {TABS[chart.name.split("-")[-1]]: chart for chart in charts}
+def _tabs(charts: Sequence[Chart], track: Track) -> dict[str, Chart]:
+    names = {**TABS, "tokens": track.read_unit.capitalize()}
+    return {names[chart.name.split("-")[-1]]: chart for chart in charts}
 
 
 def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> Leaderboard:

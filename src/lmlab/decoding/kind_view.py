@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ class KindView(nn.Module):
     What is generated has tokens of this kind only. Scores are those of the whole vocabulary: probability that the model
     gives to other kinds counts against it.
     """
+
+    main_input: ClassVar[str] = "tokens"
 
     ids: Tensor
 
@@ -42,9 +44,9 @@ class KindView(nn.Module):
     def device(self) -> torch.device:
         return self.model.device
 
-    def forward(self, tokens: Tensor) -> Any:
+    def forward(self, tokens: Tensor, **inputs: Any) -> Any:
         """The vectors of tokens [B, T] of this kind."""
-        return self.model(tokens=self.ids[tokens])
+        return self.model(tokens=self.ids[tokens], **inputs)
 
     def start(self, batch_size: int, **inputs: Any) -> State:
         return self.model.start(batch_size, **inputs)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar, cast, runtime_
 import torch
 from torch import Tensor, nn
 
-from lmlab.models import name_of
+from lmlab.models import name_of, system_of
 from lmlab.models.descriptions import DESCRIPTIONS
 
 State = Any
@@ -439,8 +439,10 @@ def require(model: object, kind: type[A]) -> A:
     able = [each for each in ABILITIES.values() if each.name != "pairs" and ability(model, each.kind) is not None]
     if any(each.name in WRITERS for each in able):
         able = [each for each in able if each.name in WRITERS]
-    description = DESCRIPTIONS[wanted.name]
+    description, system = DESCRIPTIONS[wanted.name], system_of(model)
     is_a = f"is {DESCRIPTIONS[able[0].name].model}; it " if able else ""
     verbs = dict.fromkeys(verb for each in able for verb in each.uses.replace(" and ", ", ").split(", "))
+    if system is not None and system.does == ("vectors",):  # it learns a task from the start: vit, vqa
+        is_a, verbs = "", dict.fromkeys(["lmlab predict", "lmlab evaluate"])
     uses = f"use it with {', '.join(verbs)}, or " if able else ""
     raise ValueError(f"{name_of(model)} {is_a}cannot {description.verb}: {uses}train {wanted.systems}")

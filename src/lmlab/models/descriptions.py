@@ -164,7 +164,7 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab finetune, lmlab evaluate and lmlab predict",
             "visualbert or vilbert: lmlab train visualbert DATA -o RUN",
             "Texts with pictures: they read a text together with the regions of a picture",
-            ("lmlab finetune {run} DATA -o NEW", 'lmlab fill {run} "a red [MASK]"'),
+            ("lmlab fill {run} {masked} --picture test:0", "lmlab finetune {run} DATA -o NEW"),
             "train it on pictures with captions (lmlab train {name} DATA -o RUN), fine-tune it on true and false "
             "sentences (lmlab finetune RUN DATA -o NEW), and compare accuracies with: lmlab evaluate NEW DATA",
         ),

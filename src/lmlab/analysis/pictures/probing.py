@@ -50,6 +50,10 @@ def probe_pictures(
     how = find_kind(kind)
     config = ImagesConfig(images=[data], test=None if test is None else [test], bad="skip")
     splits = open_pictures(config, config.images, given=model.processor, progress=None).splits
+    if "test" not in splits:
+        raise ValueError(
+            f"{data} has a validation part and no test part: name the pictures to test on as a second folder"
+        )
     learnt, judged = (_choose(splits[name], limit, seed, data) for name in ("train", "test"))
     features = [read_picture_layers(model, *each) for each in (learnt, judged)]
     untaught = make_twin(model, seed) if twin else None

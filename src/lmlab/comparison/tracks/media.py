@@ -312,7 +312,7 @@ MEDIA: dict[str, MediaTrack] = {
     track.key: track
     for track in (
         Classes(
-            curve=Curve("valid_accuracy", "accuracy", better="higher"),
+            curve=Curve("valid_accuracy", "accuracy", better="higher", bounds=(0.0, 1.0)),
             how="A model predicts a class, or the answer to a question. Accuracy is the fraction that is right.",
             seen="What they predict: mistakes first",
         ),

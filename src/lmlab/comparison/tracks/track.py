@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ class Curve(NamedTuple):
     field: str  # of the lines of metrics.jsonl
     label: str
     better: Direction = "lower"
+    bounds: tuple[float, float] = (0.0, math.inf)  # of its values
 
 
 class Column(NamedTuple):

@@ -210,11 +210,10 @@ def make_split(episodes: Sequence[Episode], processor: EpisodeProcessor) -> Epis
     check_scales(episodes, processor)
     lengths = np.array([len(each.rewards) for each in episodes], np.int64)
     actions = np.concatenate([each.actions for each in episodes])
-    returns = np.concatenate([np.cumsum(each.rewards[::-1].astype(np.float64))[::-1] for each in episodes])
     return EpisodeSplit(
         states=processor.states(np.concatenate([each.states for each in episodes])),
         actions=processor.action_vectors(actions),
-        returns=(returns / processor.return_scale).astype(np.float32),
+        returns=np.concatenate([processor.returns_to_go(each.rewards) for each in episodes]).astype(np.float32),
         starts=np.cumsum(lengths) - lengths,
         lengths=lengths,
         rewards=np.concatenate([each.rewards for each in episodes]),

@@ -115,6 +115,8 @@ def _as_numbers(name: str, values: Any) -> NDArray[Any]:
         array = array.astype(np.int64)
     if array.dtype.kind not in "iuf":
         raise ValueError(f"{name} must be numbers without gaps; found {_first_wrong(values)}")
+    if not array.ndim:
+        raise ValueError(f"{name} are the single number {array}: give one value for each step")
     with np.errstate(over="ignore"):
         if not np.isfinite(array.astype(np.float32)).all():
             raise ValueError(f"{name} contain NaN, infinity or a number that is too large")

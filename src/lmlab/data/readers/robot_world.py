@@ -39,7 +39,7 @@ HAND = 0.05
 WOBBLE = 0.3
 """Standard deviation of the moves of demonstrations, in units of the reach: they visit places beside the best path."""
 VERBS = ("go to", "move to", "touch")
-MISSIONS: dict[Part, int] = {"train": 800, "valid": 50, "test": 100, "unseen": 100}
+MISSIONS: dict[Part, int] = {"train": 4000, "valid": 50, "test": 100, "unseen": 100}
 WORDS: dict[Part, int] = {"train": 2000, "valid": 0, "test": 0, "unseen": 0}
 """Scenes whose captions and questions are learnt beside the actions."""
 

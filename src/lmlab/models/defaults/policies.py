@@ -37,7 +37,7 @@ POLICIES = (
         sizes={
             "tiny": {"convolutions": [16, 32, 32], "width": 64, "heads": 2, "layers": 1, "inner": 128, "dropout": 0.0},
             "small": {
-                "convolutions": [32, 64, 64],
+                "convolutions": [32, 64, 64, 128],
                 "width": 128,
                 "heads": 4,
                 "layers": 2,

@@ -93,7 +93,9 @@ class Axes:
         """Names of lines, given with colour and height, on the right, near the ends and without touching."""
         parts = []
         ordered = sorted(ends, key=lambda end: end[2])
-        for (name, colour, y), at in zip(ordered, push_apart([y for *_, y in ordered], apart=APART), strict=True):
+        places = push_apart([y for *_, y in ordered], apart=APART)
+        for number, ((name, colour, y), place) in enumerate(zip(ordered, places, strict=True)):
+            at = max(place, APART * (number + 0.5))  # no name is above the drawing
             if abs(at - y) > 3:
                 points = path([(self.edge + 2, y), (self.edge + 11, at)])
                 parts.append(element("polyline", points=points, fill="none", stroke=colour, stroke_opacity=".5"))

@@ -72,6 +72,11 @@ class EpisodeProcessor:
         scaled: NDArray[np.float32] = ((states - mean) / std).astype(np.float32)
         return scaled
 
+    def returns_to_go(self, rewards: NDArray[Any]) -> NDArray[np.float64]:
+        """The return from each step to the end of an episode with rewards [T], divided by the scale of returns."""
+        returns: NDArray[np.float64] = np.cumsum(np.asarray(rewards, np.float64)[::-1])[::-1] / self.return_scale
+        return returns
+
     def action_vectors(self, actions: NDArray[Any]) -> NDArray[np.float32]:
         """Discrete actions [...] as vectors with a single one [..., A]; continuous ones [..., A] scaled to -1 … 1."""
         if self.discrete:

@@ -88,9 +88,8 @@ class EpisodeTokens(SequenceTokenizer):
 
     def encode(self, states: NDArray[Any], actions: NDArray[Any], rewards: NDArray[Any]) -> Ids:
         """Return the ids of an episode with states [T, S], actions [T] or [T, A] and rewards [T]."""
-        returns = np.cumsum(np.asarray(rewards, np.float64)[::-1])[::-1] / self.scales.return_scale
         vectors = self.scales.action_vectors(actions)
-        seen = self.encode_observation(returns, self.scales.states(states))
+        seen = self.encode_observation(self.scales.returns_to_go(rewards), self.scales.states(states))
         return np.concatenate([seen, self.encode_actions(vectors)], axis=1).ravel()
 
     def encode_observation(self, returns: NDArray[Any], states: NDArray[Any]) -> Ids:
