@@ -27,7 +27,10 @@ from study import need
 DATA = Path(os.environ["LMLAB_DATA"])  # set by study where it is not
 SPLIT = [0.8, 0.05, 0.15]
 RUNS: dict[str, dict[str, Any]] = {
-    "from scratch": {"budget": "2000steps", "settings": {}},
+    "from scratch": {
+        "budget": "5000steps",
+        "settings": {"objective.ctc": 2.0, "objective.token_noise": 0.4, "train.warmup": 300},
+    },
     "without sound": {"budget": "300steps", "settings": {"objective.silent": True, "objective.ctc": 0}},
 }
 
@@ -76,7 +79,7 @@ def print_curve(path: Path) -> None:
 def print_rates(name: str, run: Path, clips: Sequence[Clip]) -> None:
     """Word and character error rate on the test clips, with intervals, and some transcripts."""
     transcriber = lmlab.load(run).transcriber
-    said = [transcriber.transcribe(clip.read()).text for clip in clips]
+    said = [transcriber.transcribe(clip.read(), beams=5).text for clip in clips]
     values = error_rates(said, [clip.text for clip in clips])
     for metric in ("word_error_rate", "character_error_rate"):
         low, high = values["intervals"][metric]
