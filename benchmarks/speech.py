@@ -4,8 +4,8 @@
     python benchmarks/speech.py FOLDER --published RUN      # and those of a converted model on the same clips
 
 The data are 568 telephone prompts (`asterisk_speech` in LMLAB_DATA). 80% of the texts are for training, 5% for
-validation and 15% for testing; equal texts stay together. Texts are compared in lower case without punctuation. The
-control (objective.silent) learns the same texts from silence: what it gets right is not heard. One seed: differences
+validation and 15% for testing; equal texts stay together. Texts are compared in lower case without punctuation; the
+search has 5 beams. The control (objective.silent) learns the same texts from silence: what it gets right is not heard. One seed: differences
 between seeds are not part of the intervals, which are over clips.
 """
 
