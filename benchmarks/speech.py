@@ -5,8 +5,8 @@
 
 The data are 568 telephone prompts (`asterisk_speech` in LMLAB_DATA). 80% of the texts are for training, 5% for
 validation and 15% for testing; equal texts stay together. Texts are compared in lower case without punctuation; the
-search has 5 beams. The control (objective.silent) learns the same texts from silence: what it gets right is not heard. One seed: differences
-between seeds are not part of the intervals, which are over clips.
+search has 5 beams. The control (objective.silent) learns the same texts from silence: what it gets right is not heard.
+One seed: differences between seeds are not part of the intervals, which are over clips.
 """
 
 from __future__ import annotations
