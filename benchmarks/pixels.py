@@ -61,7 +61,7 @@ def draw(run: Trained, path: Path) -> None:
     painter = run.model.painter
     rows = [painter.draw(count=8, sampling=Sampling(seed=0))]
     for number, ids in enumerate(held_out_items(run.path, 4)):
-        picture = painter.tokenizer.decode(ids.tolist())
+        picture = painter.pixels.decode(ids.tolist())
         made = painter.draw(picture, count=6, sampling=replace(Sampling(), seed=number))
         rows.append([picture, painter.hide(picture), *made])
     save_grid(rows, path)

@@ -22,7 +22,7 @@ from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.messages import check_text, check_whole_number, suggest_keywords
 from lmlab.progress import ReportProgress
 from lmlab.roles import Roles
-from lmlab.tokenizers.processors.pictures import Pixels
+from lmlab.tokenizers.processors.pictures import PixelArray
 
 if TYPE_CHECKING:
     from lmlab.analysis.pictures.matching import ZeroShot
@@ -131,19 +131,22 @@ class MediaMethods(Roles):
         self,
         given: str | Path | None = None,
         *,
+        caption: str | None = None,
         rows: int | None = None,
         count: int = 1,
         progress: ReportProgress | None = None,
         **sampling: Unpack[SamplingOptions],
-    ) -> list[Pixels]:
+    ) -> list[PixelArray]:
         """`count` pictures [height, width, channels] pixel by pixel: new, or completions of a picture in a file.
 
-        The first `rows` rows of `given` are kept, half of them by default. It is sampled as `generate` does.
+        The first `rows` rows of `given` are kept, half of them by default. A run with captions draws `caption`,
+        or captions that it writes first. It is sampled as `generate` does.
 
         >>> lm.draw("seven.png", count=4, temperature=0.9)[0].shape
         """
         return self.painter.draw(
             None if given is None else read_picture(given),
+            caption=None if caption is None else check_text("caption", caption),
             rows=rows,
             count=check_whole_number("count", count),
             sampling=Sampling(**sampling),

@@ -154,7 +154,7 @@ class Roles(Analyses):
         """Draws pictures pixel by pixel; a ValueError if the run has not learnt to."""
         captioned = self.as_kind(CaptionedPixels)
         if captioned is not None:
-            return Painter(model=captioned[0], tokenizer=captioned[1].pixels, captioned=captioned[1])
+            return Painter(model=captioned[0], tokenizer=captioned[1])
         found = self.as_kind(Pixels)
         if found is None:
             raise ValueError(
@@ -269,4 +269,9 @@ class Roles(Analyses):
     @property
     def embedder(self) -> Embedder:
         """Gives vectors of texts and tokens; `dataclasses.replace` changes its options."""
+        if isinstance(self.model, KindView):
+            raise ValueError(
+                f"{self.path or self} has learnt several kinds of data, and gives no vectors of texts: use it with "
+                "lmlab generate or lmlab score, or train a model on the text alone"
+            )
         return Embedder(model=self.model, tokenizer=self.source_tokenizer or self.text_tokenizer, frame=self.frame)

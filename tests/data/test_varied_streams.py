@@ -42,7 +42,7 @@ def test_lengths_are_those_of_the_paper() -> None:
 def test_a_batch_of_one_of_several_languages_has_the_rate_of_its_length() -> None:
     mixed = Mixed({"a": make(), "b": Streams(np.arange(500), batch=4, window=7, seed=0)}, {"a": 0.5, "b": 0.5}, seed=0)
     for step in range(50):
-        length, window = mixed.batch(step).shape[1] - 1, 70 if mixed.language(step) == "a" else 7
+        length, window = mixed.batch(step).shape[1] - 1, 70 if mixed.part(step) == "a" else 7
         assert mixed.rate_factor(step) == pytest.approx(length / window)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from lmlab.data.corpora.mixture import MixtureConfig, MixtureSplit
 from lmlab.decoding.kind_view import KindView
 from lmlab.decoding.sampling import Sampling
 from lmlab.runs import run
-from lmlab.runs.held_out import find_held_out_split
+from lmlab.runs.held_out import find_held_out, find_held_out_split, reopen_corpus
+from lmlab.runs.jobs import Silent
 from lmlab.runs.model_files import load_model
-from lmlab.runs.recipe import make_recipe
+from lmlab.runs.recipe import Record, find_changes, make_recipe, read_record
 from lmlab.runs.storage import read_tensors
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.processors.joined import JoinedTokenizer
@@ -181,6 +183,10 @@ def test_each_kind_can_be_generated(trained: Path) -> None:
     assert blue.picture[0, 0, 2] > blue.picture[0, 0, 0]
     written = lm.painter.draw_captions(None, count=2, sampling=Sampling(seed=1))
     assert all(each.picture.shape == (4, 4, 3) for each in written)
+    assert np.array_equal(lm.draw(caption=texts[0], temperature=0.0)[0], red.picture)
+    assert np.array_equal(lm.draw(count=2, seed=1)[1], written[1].picture)
+    with pytest.raises(ValueError, match="draws from captions, not from parts of pictures"):
+        lm.painter.draw(red.picture)
     actor = lm.actor
     with torch.inference_mode():
         for sign in (-1.0, 1.0):
@@ -236,6 +242,83 @@ def test_episodes_and_captions_alone(parts: dict[str, str], tmp_path: Path) -> N
     assert lmlab.load(tmp_path / "episodes").actor.processor.actions == 2
 
 
+def test_a_mixture_whose_files_were_moved_resumes(parts: dict[str, str], tmp_path: Path) -> None:
+    """Each kind may be named at its new place; its other settings stay."""
+    chosen = {kind: parts[kind] for kind in ("text", "notes", "episodes")}
+    old, path = tmp_path / "old.txt", tmp_path / "run"
+    shutil.copy(chosen["text"], old)
+    run.start(recipe({**chosen, "text": str(old)}, budget="2steps"), path)
+    old.rename(tmp_path / "new.txt")
+    with pytest.raises(ValueError, match=rf"lmlab train --resume {path} text=NEW$"):
+        run.resume(path, settings={"budget": "3steps"})
+    with pytest.raises(ValueError, match="say where each is now, as in text=FILES notes=FILES episodes=FILES"):
+        run.resume(path, texts={"text": ["images=x"]})
+    moved = {"text": [f"text={tmp_path / 'new.txt'}"]}
+    assert not run.resume(path, settings={"budget": "3steps"}, texts=moved).interrupted
+    assert read_record(path).recipe.data.paths()[0] == str(tmp_path / "new.txt")
+
+
+def test_the_same_files_named_from_another_folder_are_the_same_settings(
+    parts: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = {kind: parts[kind] for kind in ("text", "notes")}
+    path = tmp_path / "run"
+    run.start(recipe(chosen, budget="2steps"), path)
+    monkeypatch.chdir(Path(parts["text"]).parent)
+    near = recipe({kind: Path(each).name for kind, each in chosen.items()}, budget="2steps")
+    assert find_changes(read_record(path), near) == []
+    other = recipe({**chosen, "notes": "other.json"}, budget="2steps")
+    assert find_changes(read_record(path), other) == ["data.parts"]
+
+
+def test_the_recipe_has_the_split_of_each_kind(parts: dict[str, str]) -> None:
+    usual, given = recipe(parts).data, recipe(parts, split=[0.7, 0.2, 0.1]).data
+    assert usual.split == []
+    assert usual.parts["captions"].split == [0.8, 0.1, 0.1]
+    assert usual.parts["notes"].split == [0.9, 0.05, 0.05]
+    assert all(each.split == [0.7, 0.2, 0.1] for each in (given, *given.parts.values()))
+
+
+def test_text_from_standard_input_cannot_be_read_again(parts: dict[str, str], tmp_path: Path) -> None:
+    record = Record(recipe({"text": "-", "notes": parts["notes"]}), None, None)
+    with pytest.raises(ValueError, match="trained on standard input"):
+        reopen_corpus(record, tmp_path, Silent())
+
+
+def test_a_text_without_tokens_is_not_scored(tmp_path: Path) -> None:
+    """Words have no token for a line of spaces alone."""
+    lines = [f"one two {'three' if number % 2 else 'four'}" if number % 3 else "   " for number in range(90)]
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    part = {"text": str(tmp_path / "lines.txt"), "documents": "lines", "split": [0.4, 0.3, 0.3]}
+    values = {"data": {"parts": {"text": part}}, "tokenizer": {"spec": "words"}}
+    train = {"budget": "1steps", "batch": 2}
+    run.start(make_recipe({**values, "model": {"kind": "gpt2", "size": "tiny"}, "train": train}), tmp_path / "run")
+    found, tokenizer = find_held_out_split(tmp_path / "run"), load_processor(tmp_path / "run")
+    assert any(not text.strip() for text in found.split.parts()["text"].texts())
+    scores = measure_kinds(load_model(tmp_path / "run")[0].eval(), tokenizer, found.split, run="run", name="test")
+    assert scores.rows[0].items > 0
+
+
+def test_held_out_pictures_of_a_mixture_without_captions(
+    parts: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, path = tmp_path / "pictures", tmp_path / "run"
+    folder.mkdir()
+    for picture in Path(parts["text"]).parent.glob("*.png"):
+        shutil.copy(picture, folder)
+    data = {"parts": {"images": str(folder), "notes": parts["notes"]}}
+    train = {"budget": "1steps", "batch": 2}
+    values = {"data": data, "tokenizer": {"spec": "images=pixels:4"}, "train": train}
+    run.start(make_recipe({**values, "model": {"kind": "gpt2", "size": "tiny"}}), path)
+    words = ("--held-out", "--limit", 2, "-n", 1, "-o", tmp_path / "drawn.png")
+    assert lmlab_command(monkeypatch, "draw", path, *words) == 0
+    assert "2 pictures completed at 4 × 4 pixels" in capsys.readouterr().out
+    assert lmlab_command(monkeypatch, "draw", path, "--caption", "red", "-o", tmp_path / "x.png") != 0
+    assert "has learnt pictures without captions" in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(ValueError, match="was not trained on text"):
+        find_held_out(path)
+
+
 def lmlab_command(monkeypatch: pytest.MonkeyPatch, *words: str | Path | int) -> int:
     monkeypatch.setattr("sys.argv", ["lmlab", *map(str, words)])
     try:
@@ -258,6 +341,7 @@ def test_commands(
     assert lmlab_command(monkeypatch, "draw", trained, "--held-out", "--limit", 2, "-n", 2, "-o", held_out) == 0
     assert picture.is_file()
     assert held_out.is_file()
+    assert lmlab_command(monkeypatch, "score", trained, "--held-out") == 0
     card = (trained / "README.md").read_text()
     assert "nats per token: text" in card
     for command in (["report", trained, "-o", tmp_path / "page.html"], ["next", trained, "the"]):
@@ -301,27 +385,31 @@ def test_wrong_tokenizers_are_one_clear_line(spec: str, message: str, parts: dic
 
 
 def test_what_a_mixture_cannot_do_is_said_in_one_line(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    trained: Path,
+    parts: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    commands: list[list[str | Path]] = [
-        ["train", "bert", "text=a.txt", "notes=b", "-o", tmp_path / "bert"],
-        ["train", "ngram", "builtin:everything", "-o", tmp_path / "ngram"],
-        ["draw", trained, "--given", "a.png", "-o", tmp_path / "x.png"],
-        ["embed", trained, "--text", "the cat"],
-        ["convert", trained, tmp_path / "hf", "--to", "huggingface"],
-        ["compare", "text=a.txt", "notes=b", "-o", tmp_path / "compared"],
+    named = [f"{kind}={parts[kind]}" for kind in ("text", "notes")]
+    picture = Path(parts["captions"]).with_name("0.png")
+    commands: list[tuple[list[str | Path], str]] = [
+        (["train", "bert", *named, "-o", tmp_path / "bert"], "not from mixture"),
+        (["train", "ngram", *named, "-o", tmp_path / "ngram"], "ngram counts plain text"),
+        (["draw", trained, "--given", picture, "-o", tmp_path / "x.png"], "draws from captions"),
+        (["embed", trained, parts["text"], "-o", tmp_path / "x.npy"], "has learnt several kinds of data, and gives no"),
+        (["convert", trained, tmp_path / "hf", "--to", "huggingface"], "has no tokenizer.json"),
+        (["compare", *named, "-o", tmp_path / "compared"], "systems are compared on one kind of data"),
     ]
-    for command in commands:
+    for command, message in commands:
         capsys.readouterr()
         assert lmlab_command(monkeypatch, *command) != 0, command
-        error = capsys.readouterr().err
+        error = " ".join(capsys.readouterr().err.split())
         assert "Traceback" not in error, (command, error)
-        assert "error" in error.lower(), (command, error)
+        assert message in error, (command, error)
 
 
 def test_a_damaged_processor_is_refused(trained: Path, tmp_path: Path) -> None:
-    import shutil
-
     copied = tmp_path / "run"
     shutil.copytree(trained, copied)
     for damaged in ('{"kind": "joined"}', '{"kind": "joined", "parts": {"text": {"kind": "text"}}}', "[]", "{"):

@@ -75,7 +75,7 @@ def test_completions_keep_the_given_rows(folder: Path, tmp_path: Path) -> None:
     ids = held_out_items(tmp_path / "run", 5)
     right = 0
     for each in ids:
-        picture = painter.tokenizer.decode(each.tolist())
+        picture = painter.pixels.decode(each.tolist())
         drawn = painter.draw(picture, rows=3, count=4, sampling=Sampling(temperature=0.0))
         assert all(np.array_equal(own[:3], picture[:3]) for own in drawn)
         assert np.array_equal(painter.hide(picture, rows=3)[:3], picture[:3])

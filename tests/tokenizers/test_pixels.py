@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmlab.tokenizers.processors import load_processor, make_processor
+from lmlab.tokenizers.processors.captioned_pixels import CaptionedPixels
 from lmlab.tokenizers.processors.pictures import PictureProcessor
 from lmlab.tokenizers.processors.pixels import Pixels, make_palette
+from lmlab.tokenizers.training import train
 
 
 def grey(height: int, width: int) -> PictureProcessor:
@@ -97,3 +99,17 @@ def test_another_size_is_resized() -> None:
     pytest.importorskip("PIL")
     white = np.full((9, 12, 3), 255, np.uint8)
     assert Pixels(2, grey(4, 6)).encode(white).tolist() == [1] * 24
+
+
+def test_captions_of_a_lossy_tokenizer_have_no_bits_per_byte() -> None:
+    """Unknown words do not tell how many bytes they had."""
+    picture = np.zeros((2, 2, 1), np.uint8)
+    for spec, score in (("words", "caption_nats_per_token"), ("bytes", "caption_bits_per_byte")):
+        text = train(spec, ["a red square"])
+        tokenizer = CaptionedPixels(text, Pixels(2, grey(2, 2)))
+        ids = tokenizer.encode(np.array(text.encode("a strange square")), picture)
+        totals = tokenizer.totals(ids, np.ones(len(ids)))
+        assert list(totals) == ["bits_per_dimension", score]
+        words = len(ids) - 4
+        bytes_ = (words / math.log(2), float(len("a strange square")))
+        assert totals[score] == pytest.approx((words, words) if spec == "words" else bytes_)

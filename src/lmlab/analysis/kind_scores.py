@@ -108,11 +108,11 @@ def _find_kinds(
     if isinstance(tokenizer, JoinedTokenizer) and isinstance(split, MixtureSplit):
         found = {}
         for name, own in split.kinds.items():
-            part = tokenizer.parts[name]
-            texts = list(islice((text for text in own.texts() if text), limit)) if isinstance(part, Tokenizer) else []
-            found[name] = _Items(
-                KindView(require(model, LearnsNext), tokenizer.ids[name]), part, take(own.items()), texts
-            )
+            part, items, texts = tokenizer.parts[name], own.items(), list[str]()
+            if isinstance(part, Tokenizer):  # a text may have no tokens
+                kept = list(islice((pair for pair in zip(items, own.texts(), strict=True) if len(pair[0])), limit))
+                items, texts = iter([ids for ids, _ in kept]), [text for _, text in kept]
+            found[name] = _Items(KindView(require(model, LearnsNext), tokenizer.ids[name]), part, take(items), texts)
         return found
     if not isinstance(split, SequenceSplit):
         raise ValueError("these data are not sequences of tokens, as music, pixels and episodes are")

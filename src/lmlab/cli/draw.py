@@ -13,13 +13,9 @@ from lmlab.cli.texts import check_outputs
 from lmlab.messages import printable
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from lmlab.decoding.painter import Painter
     from lmlab.decoding.sampling import Sampling
-
-    Pixels = NDArray[np.uint8]
+    from lmlab.tokenizers.processors.pictures import PixelArray
 
 
 def draw(
@@ -76,17 +72,14 @@ def draw(
         raise ValueError("--rows keeps rows of a picture: give --given PICTURE or --held-out, too")
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed)
     painter = load(run, device=choose_device(device)).painter
+    painter.check(captions=bool(caption), pictures=bool(given) or rows is not None)
     if painter.captioned is not None:
-        if given or rows is not None:
-            raise ValueError(f"{run} draws from captions, not from parts of pictures: give --caption or --held-out")
         drawn_texts = _draw_captions(painter, run, caption, limit if held_out else 0, count, sampling)
         save_grid([row for _, row in drawn_texts], output, scale=scale)
         for text, row in drawn_texts:
             typer.echo(f"{len(row)} pictures: {printable(text)}")
-        typer.echo(f"{output}: {painter.tokenizer.size_in_words}")
+        typer.echo(f"{output}: {painter.pixels.size_in_words}")
         return
-    if caption:
-        raise ValueError(f"{run} has learnt pictures without captions; leave --caption out")
     painter.given_tokens(rows)
     pictures = [*_read(given or []), *(_read_held_out(run, painter, limit) if held_out else [])]
     with progress_bar("drawing") as progress:
@@ -98,16 +91,16 @@ def draw(
             for number, picture in enumerate(pictures):
                 own = replace(sampling, seed=seed + number)
                 made = painter.draw(picture, rows=rows, count=count or 6, sampling=own, report=progress)
-                original = painter.tokenizer.decode(painter.tokenizer.encode(picture))
+                original = painter.pixels.decode(painter.pixels.encode(picture))
                 table.append([original, painter.hide(picture, rows=rows), *made])
     save_grid(table, output, scale=scale)
     what = f"{len(pictures)} pictures completed" if len(pictures) > 1 else "1 picture completed"
-    typer.echo(f"{output}: {what if pictures else f'{len(drawn)} samples'} at {painter.tokenizer.size_in_words}")
+    typer.echo(f"{output}: {what if pictures else f'{len(drawn)} samples'} at {painter.pixels.size_in_words}")
 
 
 def _draw_captions(
     painter: Painter, run: Path, captions: list[str] | None, held_out: int, count: int | None, sampling: Sampling
-) -> list[tuple[str, list[Pixels]]]:
+) -> list[tuple[str, list[PixelArray]]]:
     """Captions with their pictures: given ones, those of held-out pictures with the originals, or written ones."""
     from lmlab.cli.console import progress_bar
     from lmlab.runs.held_out import held_out_items
@@ -127,15 +120,15 @@ def _draw_captions(
         return [(text, [*before, *row]) for text, before, row in zip(texts, first, made, strict=True)]
 
 
-def _read(paths: list[Path]) -> list[Pixels]:
+def _read(paths: list[Path]) -> list[PixelArray]:
     from lmlab.data.readers.pictures.decoding import read_picture
 
     return [read_picture(path) for path in paths]
 
 
-def _read_held_out(run: Path, painter: Painter, count: int) -> list[Pixels]:
+def _read_held_out(run: Path, painter: Painter, count: int) -> list[PixelArray]:
     """The first pictures that a run has not learnt from."""
     from lmlab.runs.held_out import held_out_items
 
-    items = held_out_items(run, count)
-    return [painter.tokenizer.decode(ids.tolist()) for ids in items]
+    items = held_out_items(run, count, kind=painter.pixels.reads)
+    return [painter.pixels.decode(ids.tolist()) for ids in items]

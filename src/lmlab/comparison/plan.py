@@ -111,6 +111,8 @@ def make_conditions(
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: give at least 1")
     config = make_config({"text": list(text), **(data or {})}, reads=_common_reads(systems))
+    if config.kind == "mixture":
+        raise ValueError(f"{', '.join(config.named)}: systems are compared on one kind of data; give one kind only")
     chosen = choose_tokenizers(systems, tokenizers, data=config)
     for system, spec in chosen.items():
         for track in tracks_of(system, spec):

@@ -130,14 +130,12 @@ def _recognize_mixture(values: Mapping[str, Any]) -> Mapping[str, Any]:
     names = [given] if isinstance(given, str) else given
     if values.get("kind") is not None or not isinstance(names, list):
         return values
-    parts: dict[str, Any] = {}
-    for name in names:
-        kind, equals, path = str(name).partition("=")
-        if equals and kind in MIXED and not os.path.exists(name):
-            parts.setdefault(kind, []).append(path)
-    if names == [EVERYTHING]:
-        parts = dict(BUILTIN_PARTS)
-    elif parts and (plain := [name for name in names if str(name).partition("=")[0] not in parts]):
+    parts: dict[str, Any] = dict(BUILTIN_PARTS) if names == [EVERYTHING] else by_kind(names)
+    if (
+        names != [EVERYTHING]
+        and parts
+        and (plain := [name for name in names if str(name).partition("=")[0] not in parts])
+    ):
         raise ValueError(
             f"{plain[0]} has no kind, but {', '.join(parts)} are named; name all, as in text={plain[0]} (allowed: "
             f"{', '.join(MIXED)})"
@@ -145,6 +143,16 @@ def _recognize_mixture(values: Mapping[str, Any]) -> Mapping[str, Any]:
     if not parts:
         return values
     return {**{name: value for name, value in values.items() if name != "text"}, "kind": "mixture", "parts": parts}
+
+
+def by_kind(names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the files that are named by kind (`notes=FOLDER`), by kind. A file of that very name is a file."""
+    parts: dict[str, list[str]] = {}
+    for name in names:
+        kind, equals, path = str(name).partition("=")
+        if equals and kind in MIXED and not os.path.exists(name):
+            parts.setdefault(kind, []).append(path)
+    return parts
 
 
 def _as_kind(values: Mapping[str, Any], reads: Sequence[str]) -> Mapping[str, Any]:

@@ -74,6 +74,12 @@ class DataConfig(Config):
         paths = {name: _map(getattr(self, name), _absolute) for name in self.PATHS}
         return self.model_copy(update={**paths, "given": self.named})
 
+    def moved(self, texts: Mapping[str, Any]) -> DataConfig:
+        """Return the settings of the same data at other paths; what is given as text are files of this kind."""
+        if "text" in texts and "text" not in self.PATHS and self.LEARNT == 1:
+            texts = {self.PATHS[0]: texts["text"], **{name: value for name, value in texts.items() if name != "text"}}
+        return make_config({**dict(self), "given": None, **texts})
+
     def paths(self) -> list[str]:
         """All texts that are read."""
         return [path for name in self.PATHS for path in _each(getattr(self, name))]

@@ -18,9 +18,7 @@ from lmlab.models.abilities import Captions
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
-from lmlab.tokenizers.processors.pictures import PictureProcessor
-
-Pixels = NDArray[np.uint8]
+from lmlab.tokenizers.processors.pictures import PictureProcessor, PixelArray
 
 
 class Caption(NamedTuple):
@@ -61,7 +59,7 @@ class PictureCaptioner:
 
     def caption(
         self,
-        pictures: Pixels | Sequence[Pixels],
+        pictures: PixelArray | Sequence[PixelArray],
         *,
         beams: int = 1,
         length_penalty: float = 0.0,
@@ -101,11 +99,11 @@ class PictureCaptioner:
         text = self.tokenizer.decode(found.written).strip()
         return Caption(text, found.written, found.log_probability, found.score, found.finished)
 
-    def read(self, pictures: Sequence[Pixels]) -> Tensor:
+    def read(self, pictures: Sequence[PixelArray]) -> Tensor:
         """Pictures [H, W, C] of any size as the input of the model [B, C, H, W]."""
         return self.processor.normalise(self.resize(pictures)).to(self.model.device)
 
-    def resize(self, pictures: Sequence[Pixels]) -> Pixels:
+    def resize(self, pictures: Sequence[PixelArray]) -> PixelArray:
         """Pictures in the size that the model reads, [B, H, W, C]."""
         for picture in pictures:
             if not isinstance(picture, np.ndarray) or picture.ndim != 3 or picture.dtype != np.uint8:
@@ -113,7 +111,7 @@ class PictureCaptioner:
         return np.stack([self.processor.process(picture) for picture in pictures])
 
     @torch.inference_mode()
-    def attention(self, picture: Pixels, caption: str | Caption) -> list[Look]:
+    def attention(self, picture: PixelArray, caption: str | Caption) -> list[Look]:
         """Where the model looked in a picture for each word of a caption: its own, or one that is given as text.
 
         The weights of a word are the mean over its tokens.

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from lmlab.data.readers.robot_world import LIMIT, Mission, is_on, move_hand, paint_world, read_action
 from lmlab.decoding.beam_search import beam_search
@@ -16,9 +15,7 @@ from lmlab.models.abilities import FollowsCommands
 from lmlab.progress import check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, pad_rows
-from lmlab.tokenizers.processors.pictures import PictureProcessor
-
-Pixels = NDArray[np.uint8]
+from lmlab.tokenizers.processors.pictures import PictureProcessor, PixelArray
 
 
 class Attempt(NamedTuple):
@@ -26,7 +23,7 @@ class Attempt(NamedTuple):
 
     success: bool
     steps: int
-    frames: list[Pixels]
+    frames: list[PixelArray]
     actions: list[str]
 
 
@@ -39,7 +36,7 @@ class CommandFollower:
     frame: Frame
     processor: PictureProcessor
 
-    def respond(self, pictures: Sequence[Pixels], commands: Sequence[str], *, batch: int = 64) -> list[str]:
+    def respond(self, pictures: Sequence[PixelArray], commands: Sequence[str], *, batch: int = 64) -> list[str]:
         """The most probable action, or answer, for each picture and command."""
         start = [int(token) for token in self.frame.row()["tokens"]]
         end = int(self.frame.row(b=[])["tokens"][-1])
@@ -73,7 +70,7 @@ class CommandFollower:
     ) -> list[Attempt]:
         """Try missions side by side; one ends when the action is to stay, is no action, or after `LIMIT` steps."""
         hands = [mission.start for mission in missions]
-        frames: list[list[Pixels]] = [[] for _ in missions]
+        frames: list[list[PixelArray]] = [[] for _ in missions]
         actions: list[list[str]] = [[] for _ in missions]
         active = list(range(len(missions)))
         for step in range(LIMIT):

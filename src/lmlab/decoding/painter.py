@@ -13,7 +13,7 @@ from lmlab.decoding.generate import Report, continue_tokens
 from lmlab.decoding.sampling import Sampling
 from lmlab.models.abilities import PredictsNext
 from lmlab.tokenizers.processors.captioned_pixels import CaptionedPixels
-from lmlab.tokenizers.processors.pictures import Pixels as PixelArray
+from lmlab.tokenizers.processors.pictures import PixelArray
 from lmlab.tokenizers.processors.pixels import Pixels
 
 LONGEST_CAPTION = 64
@@ -29,12 +29,27 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Painter:
-    """A model that predicts the next token, with a tokenizer of pixels."""
+    """A model that predicts the next token, with a tokenizer of pixels, or of captions with pixels."""
 
     model: PredictsNext
-    tokenizer: Pixels
-    captioned: CaptionedPixels | None = None
-    """The tokenizer of captions with pictures, if the model has learnt these."""
+    tokenizer: Pixels | CaptionedPixels
+
+    @property
+    def captioned(self) -> CaptionedPixels | None:
+        """The tokenizer, if it is one of captions with pixels."""
+        return self.tokenizer if isinstance(self.tokenizer, CaptionedPixels) else None
+
+    @property
+    def pixels(self) -> Pixels:
+        """The tokenizer of the pixels alone."""
+        return self.tokenizer.pixels if isinstance(self.tokenizer, CaptionedPixels) else self.tokenizer
+
+    def check(self, *, captions: bool, pictures: bool) -> None:
+        """Raise a ValueError if the model cannot draw captions, or cannot complete pictures, where this is wanted."""
+        if captions and self.captioned is None:
+            raise ValueError("this run has learnt pictures without captions; leave the caption out")
+        if pictures and self.captioned is not None:
+            raise ValueError("this run draws from captions, not from parts of pictures: give a caption, or nothing")
 
     def draw_captions(
         self,
@@ -48,9 +63,9 @@ class Painter:
 
         Only pixels are sampled after a caption, so every picture is whole.
         """
+        self.check(captions=True, pictures=False)
         own, chosen = self.captioned, sampling or Sampling()
-        if own is None:
-            raise ValueError("this run has learnt pictures without captions; leave the captions out")
+        assert own is not None, "checked"
         given = [own.encode_caption(caption) for caption in captions or ()]
         if captions is None:
             given, count = self._write_captions(own, count, chosen), 1
@@ -62,7 +77,7 @@ class Painter:
                 self.model,
                 caption,
                 boundary=own.boundary,
-                tokens=self.tokenizer.length,
+                tokens=self.pixels.length,
                 sampling=replace(inside, seed=(chosen.seed or 0) + number),
                 samples=count,
                 report=report,
@@ -82,37 +97,46 @@ class Painter:
         self,
         given: PixelArray | None = None,
         *,
+        caption: str | None = None,
         rows: int | None = None,
         count: int = 1,
         sampling: Sampling | None = None,
         report: Report = lambda done, total: None,
     ) -> list[PixelArray]:
-        """Return `count` pictures [H, W, C]; with `given`, its first `rows` rows (half by default) are kept."""
-        kept = [] if given is None else self.tokenizer.encode(given)[: self.given_tokens(rows)].tolist()
-        chosen = sampling or Sampling()
-        inside = replace(chosen, logit_bias={**chosen.logit_bias, self.tokenizer.boundary: -math.inf})
+        """Return `count` pictures [H, W, C]; with `given`, its first `rows` rows (half by default) are kept.
+
+        A model of captions draws `caption`, or captions that it writes first (`draw_captions` returns these too).
+        """
+        self.check(captions=caption is not None, pictures=given is not None or rows is not None)
+        if self.captioned is not None:
+            captions = None if caption is None else [caption]
+            drawn = self.draw_captions(captions, count=count, sampling=sampling, report=report)
+            return [each.picture for each in drawn]
+        own, chosen = self.pixels, sampling or Sampling()
+        kept = [] if given is None else own.encode(given)[: self.given_tokens(rows)].tolist()
+        inside = replace(chosen, logit_bias={**chosen.logit_bias, own.boundary: -math.inf})
         found = continue_tokens(
             self.model,
             kept,
-            boundary=self.tokenizer.boundary,
-            tokens=self.tokenizer.length - len(kept),
+            boundary=own.boundary,
+            tokens=own.length - len(kept),
             sampling=inside,
             samples=count,
             report=report,
         )
-        return [self.tokenizer.decode(each.ids) for each in found]
+        return [own.decode(each.ids) for each in found]
 
     def hide(self, picture: PixelArray, *, rows: int | None = None) -> PixelArray:
         """Return the first `rows` rows of a picture in the model's levels."""
-        ids = self.tokenizer.encode(picture)[: self.given_tokens(rows)]
-        background = np.full(self.tokenizer.pictures.shape, 128, np.uint8)
-        shown = len(ids) // self.tokenizer.pictures.width
-        background[:shown] = self.tokenizer.decode(ids)[:shown]
+        ids = self.pixels.encode(picture)[: self.given_tokens(rows)]
+        background = np.full(self.pixels.pictures.shape, 128, np.uint8)
+        shown = len(ids) // self.pixels.pictures.width
+        background[:shown] = self.pixels.decode(ids)[:shown]
         return background
 
     def given_tokens(self, rows: int | None) -> int:
         """Return the number of tokens in the first `rows` rows; a ValueError if there are fewer rows than that."""
-        height, width = self.tokenizer.pictures.height, self.tokenizer.pictures.width
+        height, width = self.pixels.pictures.height, self.pixels.pictures.width
         rows = height // 2 if rows is None else rows
         if not 0 <= rows < height:
             raise ValueError(f"rows = {rows}: pictures have {height} rows; give 0 to {height - 1}")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
-from lmlab.data.corpora.mixture import MixtureSplit
+from lmlab.data.corpora.mixture import MixtureConfig, MixtureSplit
 from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.sequences import SequenceSplit
 from lmlab.data.readers.media import Picture
@@ -46,12 +46,18 @@ def find_held_out(path: str | Path) -> HeldOut:
     """The test text of a run, or its validation text where no test text was kept."""
     path = as_path(path)
     corpus = reopen_corpus(read_record(path), path, Silent())
-    if corpus.tokenizer is None:
+    if corpus.tokenizer is None and "text" not in corpus.train.parts():
         raise ValueError(f"{path} was not trained on text, so it has no held-out text")
-    split = corpus.test or corpus.valid
+    test, valid = (_text_of(split) for split in (corpus.test, corpus.valid))
+    split = test or valid
     if split is None:
         raise ValueError(f"no text of {path} was held out")
-    return HeldOut("test" if split is corpus.test else "validation", list(split.texts()))
+    return HeldOut("test" if split is test else "validation", list(split.texts()))
+
+
+def _text_of(split: Dataset | None) -> Dataset | None:
+    """The text of a split, of a run that has learnt several kinds of data; else the split."""
+    return split.kinds.get("text") if isinstance(split, MixtureSplit) else split
 
 
 class HeldOutSplit(NamedTuple):
@@ -77,7 +83,9 @@ def held_out_items(path: str | Path, count: int | None = None, *, kind: str | No
     `kind` is the kind of data, of a run that has learnt several.
     """
     split = find_held_out_split(path).split
-    if isinstance(split, MixtureSplit) and kind is not None and kind in split.kinds:
+    if isinstance(split, MixtureSplit) and kind is not None:
+        if kind not in split.kinds:
+            raise ValueError(f"no {kind} of {path} were held out")
         return list(islice(split.kinds[kind].items(), count))
     if not isinstance(split, SequenceSplit):
         raise ValueError(f"{path} has no held-out data that are sequences of tokens, as music and pixels are")
@@ -115,10 +123,12 @@ def reopen_corpus(
     would count as held-out text.
     """
     recipe = record.recipe
-    if STANDARD_INPUT in recipe.data.named:
+    if STANDARD_INPUT in recipe.data.paths():
         raise ValueError(f"{path} was trained on standard input, which cannot be read again")
     if missing := recipe.data.missing():
         option = "--source NEW --target NEW (or --pairs NEW)" if recipe.data.parallel else "NEW"
+        if isinstance(recipe.data, MixtureConfig):
+            option = " ".join(f"{kind}=NEW" for kind, part in recipe.data.parts.items() if part.missing())
         if recipe.data.kind == "examples":
             option += " (--valid NEW and --test NEW, if they are files of their own)"
         raise ValueError(

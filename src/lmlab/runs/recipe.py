@@ -26,7 +26,7 @@ HASHED = ("text", "encoder", "origin")
 """Inputs whose SHA-256 is written to `recipe.json`."""
 READ = ("states", "vectors")
 """Settings of an objective that are paths, of runs or of files."""
-UNCOUNTED = (("train", "device"), ("data", "given"))
+UNCOUNTED = (("train", "device"),)
 """Settings that do not affect what is learnt."""
 GROUPS = ("data", "tokenizer", "model", "objective", "train", "origin")
 
@@ -89,6 +89,8 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     if "text" not in system.reads and values.get("origin") is None:
         check_built_in(str(kind), _named(values.get("data", {})))
     data = make_config(values.get("data", {}), reads=system.reads)
+    if data.kind == "mixture" and system.trained_by == "counting":
+        raise ValueError(f"{kind} counts plain text and cannot learn {data.what}; give TEXT alone, or train gpt2")
     usual: dict[str, Any] = {"spec": data.usual_tokenizer(system.tokenizer)}
     origin = None if values.get("origin") is None else str(values["origin"])
     if origin is not None:
@@ -256,9 +258,7 @@ def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
         values["train"] = {**values["train"], **each.train}
     data = make_config(values["data"], where=f"{where}: data")
     if texts:
-        if "text" in texts and "text" not in data.PATHS and data.LEARNT == 1:
-            texts = {data.PATHS[0]: texts["text"], **{name: value for name, value in texts.items() if name != "text"}}
-        data = make_config({**dict(data), "given": None, **texts}).absolute()
+        data = data.moved(texts).absolute()
     recipe = build(Recipe, {**values, "data": data}, where=str(where))
     return Record(recipe, text_sha256, encoder_sha256, begun, tuple(changes), origin_sha256)
 
@@ -270,6 +270,7 @@ def find_changes(record: Record, recipe: Recipe, *, data_sha256: str | None = No
     settings, or by their content if `data_sha256` is given. `origin` differs if its weights have changed, too.
     """
     own, wanted = record.recipe.model_dump(), recipe.model_copy(update={"data": recipe.data.absolute()}).model_dump()
+    own["data"], wanted["data"] = without_given(own["data"]), without_given(wanted["data"])
     if (record.begun or record.recipe.train).model_copy(update={"device": recipe.train.device}) == recipe.train:
         wanted["train"] = own["train"]
     if data_sha256 is not None:
@@ -277,6 +278,13 @@ def find_changes(record: Record, recipe: Recipe, *, data_sha256: str | None = No
     if record.origin_differs(recipe.origin):
         own["origin"] = None
     return [name for group, value in wanted.items() for name in _differing(group, own[group], value)]
+
+
+def without_given(data: Any) -> Any:
+    """The settings of data, and of each kind of a mixture, without the paths as they were spelled (`given`)."""
+    if not isinstance(data, Mapping):
+        return data
+    return {name: without_given(value) for name, value in data.items() if name != "given"}
 
 
 def _differing(group: str, before: Any, after: Any) -> list[str]:
@@ -311,7 +319,7 @@ def read_groups(path: Path) -> dict[str, Any]:
     origin = {} if values.get("origin") is None else {"origin": values["origin"]}
     own = ("data", "objective", "train") if origin else ("data", "tokenizer", "objective", "train")
     groups = {name: dict(values[name]) for name in own}
-    groups["data"].pop("given", None)
+    groups["data"] = without_given(groups["data"])
     model = dict(values["model"])
     if origin and (inherited := Path(origin["origin"]) / "config.json").is_file():
         before = load_class(values["kind"]).Config.upgrade(read_json(inherited)["model"])

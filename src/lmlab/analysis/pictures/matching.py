@@ -25,7 +25,7 @@ from lmlab.models.abilities import MatchesPictures
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, collate
-from lmlab.tokenizers.processors.pictures import PictureProcessor, Pixels
+from lmlab.tokenizers.processors.pictures import PictureProcessor, PixelArray
 
 Vectors = NDArray[np.float32]
 Item = TypeVar("Item")
@@ -97,7 +97,7 @@ class Matcher:
         return np.concatenate(found) if found else np.zeros((0, 0), np.float32)
 
     @torch.inference_mode()
-    def embed_pixels(self, pictures: Iterable[Pixels]) -> Vectors:
+    def embed_pixels(self, pictures: Iterable[PixelArray]) -> Vectors:
         """The unit vectors [N, E] of pictures [h, w, C] of any size."""
         found = []
         for part in in_batches(pictures, self.batch):
@@ -111,7 +111,7 @@ class Matcher:
         numbers: list[int] = []
         problems: list[str] = []
 
-        def read() -> Iterator[Pixels]:
+        def read() -> Iterator[PixelArray]:
             with ThreadPoolExecutor(workers()) as pool:
                 decoded = in_order(pool, partial(decode, processor=self.processor), sources)
                 for number, each in enumerate(decoded):

@@ -14,7 +14,7 @@ from lmlab.analysis.view import Viewed
 from lmlab.pages.figures import Figure
 from lmlab.pages.figures.pictures import PictureGrid
 from lmlab.pages.views import Table
-from lmlab.tokenizers.processors.pictures import Pixels
+from lmlab.tokenizers.processors.pictures import PixelArray
 
 TEXT_ENDINGS = (".txt", ".txt.gz")
 
@@ -36,9 +36,9 @@ class Found(Viewed):
     hits: tuple[Hit, ...]
     searched: int
     problems: tuple[str, ...]
-    pixels: tuple[Pixels, ...] = ()
+    pixels: tuple[PixelArray, ...] = ()
     """Of the results, if they are pictures."""
-    shown: tuple[Pixels, ...] = ()
+    shown: tuple[PixelArray, ...] = ()
     """Of the query, if it is a picture."""
     title: str = "Search"
 
@@ -99,7 +99,7 @@ def search(matcher: Matcher, query: str, data: str, *, top: int = 5) -> Found:
 
 
 def _search_texts(
-    matcher: Matcher, wanted: Vectors, query: str, data: str, top: int, shown: tuple[Pixels, ...]
+    matcher: Matcher, wanted: Vectors, query: str, data: str, top: int, shown: tuple[PixelArray, ...]
 ) -> Found:
     from lmlab.data.readers.files import read_text
 

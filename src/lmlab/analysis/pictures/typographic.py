@@ -19,7 +19,7 @@ from lmlab.data.readers.pictures.lettering import write_word
 from lmlab.metrics.statistics import Estimate, wilson
 from lmlab.pages.figures import Figure, PictureGrid
 from lmlab.pages.views import Table
-from lmlab.tokenizers.processors.pictures import Pixels, flatten_alpha, set_channels
+from lmlab.tokenizers.processors.pictures import PixelArray, flatten_alpha, set_channels
 
 SHOWN = 6
 """Pictures on the page, at most."""
@@ -50,7 +50,7 @@ class Typographic(Viewed):
     attacked: tuple[Attacked, ...]
     labels: tuple[str, ...]
     templates: tuple[str, ...]
-    pixels: tuple[tuple[Pixels, Pixels], ...]
+    pixels: tuple[tuple[PixelArray, PixelArray], ...]
     """The first pictures, as they are and with the word."""
     problems: tuple[str, ...] = ()
     title: str = "Typographic attack"
@@ -170,12 +170,12 @@ def choose_wrong(true: str, labels: Sequence[str], number: int) -> str:
     return others[number % len(others)]
 
 
-def prepare(pixels: Pixels) -> Pixels:
+def prepare(pixels: PixelArray) -> PixelArray:
     """A picture without transparency and in colour, on which a word can be written."""
     return set_channels(flatten_alpha(pixels, 255), 3)
 
 
 def _classify(
-    matcher: Matcher, pictures: Sequence[Pixels], labels: Sequence[str], templates: Sequence[str]
+    matcher: Matcher, pictures: Sequence[PixelArray], labels: Sequence[str], templates: Sequence[str]
 ) -> ZeroShot:
     return matcher.classify(matcher.embed_pixels(pictures), labels, templates)

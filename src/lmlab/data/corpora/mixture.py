@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from lmlab.config import suggest
-from lmlab.data import DATA, MIXED, make_config
+from lmlab.data import DATA, MIXED, by_kind, make_config
 from lmlab.data import prepare as prepare_data
 from lmlab.data.config import AnyData, DataConfig
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
@@ -58,7 +58,7 @@ class MixtureConfig(DataConfig):
         {}, description="weight of each kind, in proportion to which its batches are taken; 1 if not given"
     )
     split: list[float] = Field(
-        [0.9, 0.05, 0.05], description="fractions for training, validation and test, of each kind"
+        [], description="fractions for training, validation and test, of each kind; empty: those usual for the kind"
     )
 
     @model_validator(mode="before")
@@ -67,7 +67,7 @@ class MixtureConfig(DataConfig):
         """A part may be written as its path, its paths or a table of settings."""
         if not isinstance(values, Mapping) or not isinstance(values.get("parts"), Mapping):
             return values
-        split = {} if values.get("split") is None else {"split": values["split"]}
+        split = {"split": values["split"]} if values.get("split") else {}
         return {**values, "parts": {kind: _make_part(kind, part, split) for kind, part in values["parts"].items()}}
 
     @field_validator("weights")
@@ -104,6 +104,17 @@ class MixtureConfig(DataConfig):
     def absolute(self) -> Self:
         parts = {name: part.absolute() for name, part in self.parts.items()}
         return self.model_copy(update={"parts": parts, "given": self.named})
+
+    def moved(self, texts: Mapping[str, Any]) -> Self:
+        given = texts.get("text", [])
+        names = [given] if isinstance(given, str) else given
+        named = by_kind(names)
+        unread = [name for name in named if name not in self.parts]
+        if not named or unread or set(texts) != {"text"} or sum(map(len, named.values())) < len(names):
+            wanted = " ".join(f"{name}=FILES" for name in self.parts)
+            raise ValueError(f"this run has learnt {', '.join(self.parts)}: say where each is now, as in {wanted}")
+        moved = {name: part.moved({"text": named[name]}) for name, part in self.parts.items() if name in named}
+        return self.model_copy(update={"parts": {**self.parts, **moved}, "given": None})
 
     def paths(self) -> list[str]:
         return [path for part in self.parts.values() for path in part.paths()]

@@ -15,16 +15,18 @@ from torch import Tensor
 from lmlab.data.loaders.loader import Loader, Mixture
 
 ROUND = 256
-"""Batches after which every language has had its fraction, within one batch; a multiple of it for many languages."""
+"""Batches after which every part has had its fraction, within one batch; a multiple of it for many parts."""
 TURNS = 4
-"""The least number of batches that a language of average fraction has in such a longer round."""
+"""The least number of batches that a part of average fraction has in such a longer round."""
 
 
 class Mixed(Mixture):
-    """Batches of several languages in turn, each batch in one language, as often as the language's fraction says.
+    """Batches of several parts in turn, each batch from one part, as often as the part's fraction says.
 
-    A round of batches has each language a fixed number of times, in an order sampled with the seed. So the language of
-    batch k, and its number within that language, follow from k alone.
+    The parts are languages or kinds of data.
+
+    A round of batches has each part a fixed number of times, in an order sampled with the seed. So the part of
+    batch k, and its number within that part, follow from k alone.
     """
 
     def __init__(self, loaders: Mapping[str, Loader], fractions: Mapping[str, float], *, seed: int) -> None:
@@ -41,41 +43,41 @@ class Mixed(Mixture):
         return list(zip((self.counts / self.round).tolist(), self.loaders, strict=True))
 
     def plan(self, total_steps: int | None) -> None:
-        """Pass on to each language how many of the batches are its own."""
-        for language, loader in enumerate(self.loaders):
-            loader.plan(None if total_steps is None else self._before(language, total_steps))
+        """Pass on to each part how many of the batches are its own."""
+        for part, loader in enumerate(self.loaders):
+            loader.plan(None if total_steps is None else self._before(part, total_steps))
 
     def batch(self, step: int) -> Any:
-        language, number = self._find(step)
-        return self.loaders[language].batch(number)
+        part, number = self._find(step)
+        return self.loaders[part].batch(number)
 
     def restarts(self, step: int) -> bool:
-        """True also where the language changes: the carried state is of another language."""
-        language, number = self._find(step)
-        return step == 0 or self._find(step - 1)[0] != language or self.loaders[language].restarts(number)
+        """True also where the part changes: the carried state is of another part."""
+        part, number = self._find(step)
+        return step == 0 or self._find(step - 1)[0] != part or self.loaders[part].restarts(number)
 
     def rate_factor(self, step: int) -> float:
-        language, number = self._find(step)
-        return self.loaders[language].rate_factor(number)
+        part, number = self._find(step)
+        return self.loaders[part].rate_factor(number)
 
-    def language(self, step: int) -> str:
-        """Return the language of batch `step`."""
+    def part(self, step: int) -> str:
+        """Return the part of batch `step`."""
         return self.names[self._find(step)[0]]
 
     def _find(self, step: int) -> tuple[int, int]:
-        """Return the number of the language of a batch, and the batch's number within that language."""
+        """Return the number of the part of a batch, and the batch's number within that part."""
         turn, position = divmod(step, self.round)
-        language = int(self._order(turn)[position])
-        return language, self._before(language, step)
+        part = int(self._order(turn)[position])
+        return part, self._before(part, step)
 
-    def _before(self, language: int, step: int) -> int:
-        """Return how many of the batches before `step` are in a language."""
+    def _before(self, part: int, step: int) -> int:
+        """Return how many of the batches before `step` are of a part."""
         turn, position = divmod(step, self.round)
-        in_this_round = np.count_nonzero(self._order(turn)[:position] == language)
-        return turn * int(self.counts[language]) + int(in_this_round)
+        in_this_round = np.count_nonzero(self._order(turn)[:position] == part)
+        return turn * int(self.counts[part]) + int(in_this_round)
 
     def _make_order(self, turn: int) -> NDArray[np.int64]:
-        """Return the languages of a round, in order."""
+        """Return the parts of a round, in order."""
         slots = np.repeat(np.arange(len(self.counts)), self.counts)
         return np.random.default_rng([self.seed, turn]).permutation(slots)
 

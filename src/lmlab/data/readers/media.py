@@ -63,7 +63,7 @@ BUILT_IN = {
     ),
     "builtin:signs": BuiltIn("pictures of shapes and written words, with classes and captions", ("clip", "vit")),
     "builtin:tones": BuiltIn("recordings of tones with their names", ("whisper",)),
-    "builtin:tunes": BuiltIn("music for one voice", ("music-transformer",), "systems that predict the next token"),
+    "builtin:tunes": BuiltIn("music for four voices", ("music-transformer",), "systems that predict the next token"),
     "builtin:cart-pole": BuiltIn(
         "episodes of a pole on a cart",
         ("decision-transformer",),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lmlab.pages.figures.pictures import encode_png
 
-Pixels = NDArray[np.uint8]
+PixelArray = NDArray[np.uint8]
 GAP = 2
 """Pixels between two pictures, before they are enlarged."""
 PAPER = 255
@@ -18,7 +18,7 @@ SHORTEST = 84
 """The least height of an enlarged picture in pixels."""
 
 
-def join_grid(rows: Sequence[Sequence[Pixels]], *, scale: int | None = None) -> Pixels:
+def join_grid(rows: Sequence[Sequence[PixelArray]], *, scale: int | None = None) -> PixelArray:
     """Return pictures [H, W, C] of one size as one picture; each pixel becomes a square of `scale` pixels."""
     height, width, channels = rows[0][0].shape
     columns = max(map(len, rows))
@@ -32,6 +32,6 @@ def join_grid(rows: Sequence[Sequence[Pixels]], *, scale: int | None = None) -> 
     return grid.repeat(times, axis=0).repeat(times, axis=1)
 
 
-def save_grid(rows: Sequence[Sequence[Pixels]], path: Path, *, scale: int | None = None) -> None:
+def save_grid(rows: Sequence[Sequence[PixelArray]], path: Path, *, scale: int | None = None) -> None:
     """Write a grid of pictures as a PNG file."""
     path.write_bytes(encode_png(join_grid(rows, scale=scale)))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.tokenizers.processors.pictures import Pixels as PixelArray
+from lmlab.tokenizers.processors.pictures import PixelArray
 from lmlab.tokenizers.processors.pixels import Pixels
 from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 from lmlab.tokenizers.tokenizer import Tokenizer
@@ -71,10 +71,14 @@ class CaptionedPixels(SequenceTokenizer):
         return {"nats_per_token": nats}
 
     def totals(self, ids: Ids, nats: NDArray[np.float64]) -> dict[str, tuple[float, float]]:
-        """Bits per dimension of the picture, given its caption; and bits per byte of the caption."""
+        """Bits per dimension of the picture, given its caption; and bits per byte of the caption.
+
+        A lossy tokenizer does not tell how many bytes a caption had: then nats per token of the caption.
+        """
         drawn = ids >= self.first_pixel
+        picture = (float(nats[drawn].sum()) / math.log(2), float(drawn.sum()))
+        caption = float(nats[~drawn].sum())
+        if self.text.lossy:
+            return {"bits_per_dimension": picture, "caption_nats_per_token": (caption, float((~drawn).sum()))}
         size = len(self.text.decode(ids[~drawn].tolist()).encode())
-        return {
-            "bits_per_dimension": (float(nats[drawn].sum()) / math.log(2), float(drawn.sum())),
-            "caption_bits_per_byte": (float(nats[~drawn].sum()) / math.log(2), float(size)),
-        }
+        return {"bits_per_dimension": picture, "caption_bits_per_byte": (caption / math.log(2), float(size))}

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from lmlab.config import Config, build
 
-Pixels = NDArray[np.uint8]
+PixelArray = NDArray[np.uint8]
+"""The bytes of a picture [height, width, channels], or of several."""
 LARGEST = 4096
 """Pixels of a side, at most."""
 LUMA = (0.299, 0.587, 0.114)
@@ -80,18 +81,18 @@ class PictureProcessor(Config):
         """Write the settings to a JSON file."""
         path.write_text(json.dumps({"kind": self.kind, **self.model_dump()}, indent=1), encoding="utf-8")
 
-    def process(self, pixels: Pixels) -> Pixels:
+    def process(self, pixels: PixelArray) -> PixelArray:
         """Pixels [h, w, 1, 2, 3 or 4] -> [H, W, C]: without transparency, with the channels and the size of all."""
         plain = set_channels(flatten_alpha(pixels, self.background), self.channels)
         return self._resize(plain) if plain.shape[:2] != (self.height, self.width) else plain
 
-    def normalise(self, pixels: Pixels) -> Tensor:
+    def normalise(self, pixels: PixelArray) -> Tensor:
         """Pixels [B, H, W, C] -> float32 [B, C, H, W], (x / 255 − mean) / std."""
         mean, std = torch.tensor(self.mean), torch.tensor(self.std)
         writable = np.require(pixels, requirements="W")  # torch warns of others
         return (torch.from_numpy(writable).float() * (1 / (255 * std)) - mean / std).permute(0, 3, 1, 2).contiguous()
 
-    def _resize(self, pixels: Pixels) -> Pixels:
+    def _resize(self, pixels: PixelArray) -> PixelArray:
         """Pixels [h, w, C] -> [H, W, C], by the rule of `resize`."""
         height, width = pixels.shape[:2]
         if self.resize == "stretch":
@@ -104,7 +105,7 @@ class PictureProcessor(Config):
         return fit_centre(resize(pixels, *inner, self.interpolation), self.height, self.width, fill=self.background)
 
 
-def flatten_alpha(pixels: Pixels, background: int) -> Pixels:
+def flatten_alpha(pixels: PixelArray, background: int) -> PixelArray:
     """Pixels with 2 or 4 channels (the last is opacity) over a grey background; others as they are."""
     if pixels.shape[2] in (1, 3):
         return pixels
@@ -113,7 +114,7 @@ def flatten_alpha(pixels: Pixels, background: int) -> Pixels:
     return np.round(mixed).astype(np.uint8)
 
 
-def set_channels(pixels: Pixels, channels: int) -> Pixels:
+def set_channels(pixels: PixelArray, channels: int) -> PixelArray:
     """Pixels [H, W, 1 or 3] with the given number of channels: grey by luma, colour by repetition."""
     if pixels.shape[2] == channels:
         return pixels
@@ -122,7 +123,7 @@ def set_channels(pixels: Pixels, channels: int) -> Pixels:
     return np.round(pixels @ np.array(LUMA, np.float32)).astype(np.uint8)[..., None]
 
 
-def resize(pixels: Pixels, height: int, width: int, interpolation: str) -> Pixels:
+def resize(pixels: PixelArray, height: int, width: int, interpolation: str) -> PixelArray:
     """Pixels [h, w, C] resampled to [height, width, C], smoothed where the picture becomes smaller."""
     try:
         from PIL import Image
@@ -134,7 +135,7 @@ def resize(pixels: Pixels, height: int, width: int, interpolation: str) -> Pixel
     return found.reshape(height, width, pixels.shape[2])
 
 
-def make_thumbnail(pixels: Pixels, longest: int) -> Pixels:
+def make_thumbnail(pixels: PixelArray, longest: int) -> PixelArray:
     """A picture [h, w, 1 to 4] without transparency, whose longer side has at most `longest` pixels."""
     plain = flatten_alpha(pixels, 255)
     height, width = plain.shape[:2]
@@ -144,7 +145,7 @@ def make_thumbnail(pixels: Pixels, longest: int) -> Pixels:
     return resize(plain, max(1, round(height * scale)), max(1, round(width * scale)), "bilinear")
 
 
-def fit_centre(pixels: Pixels, height: int, width: int, *, fill: int) -> Pixels:
+def fit_centre(pixels: PixelArray, height: int, width: int, *, fill: int) -> PixelArray:
     """Pixels cut or padded to a size, around their centre."""
     result = np.full((height, width, pixels.shape[2]), fill, np.uint8)
     own_rows, rows = _overlap(pixels.shape[0], height)

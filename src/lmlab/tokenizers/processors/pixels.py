@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.tokenizers.processors.pictures import LUMA, PictureProcessor
-from lmlab.tokenizers.processors.pictures import Pixels as PixelArray
+from lmlab.tokenizers.processors.pictures import LUMA, PictureProcessor, PixelArray
 from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 LEVELS = 16

@@ -25,7 +25,7 @@ BINS = 64
 MOST_BINS = 1024
 MOST_TOKENS = 1 << 16
 WIDEST = 4.0
-"""Standard deviations from the mean at which the outermost bins of a state begin."""
+"""Standard deviations from the mean that the bins of a state cover; the outermost bins hold values beyond, too."""
 
 Ids = NDArray[np.int64]
 
