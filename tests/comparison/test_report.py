@@ -206,6 +206,12 @@ def ranked(significant: Sequence[str], *, predicts: str = "next token", scores: 
     return Ranking(TRACKS[predicts], entries, differences, [], Units("documents", 40))
 
 
+def test_equal_scores_are_called_equal() -> None:
+    ranking = ranked(["ac", "bc"])
+    entries = [replace(each, score=2.0) if each.name == "b" else each for each in ranking.entries]
+    assert headline(ranking._replace(entries=entries)) == "a and b have the same score: 2.000 bits per byte."
+
+
 def test_headline_and_conclusion_follow_from_the_pairs() -> None:
     tied = ranked(["ac", "bc"])
     assert headline(tied) == "a has the best score, not significantly better than b: 2.000 bits per byte."

@@ -351,7 +351,11 @@ def test_commands(
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"text": ["text=book.txt", "other.txt"]}, "other.txt has no kind, but text are named"),
+        ({"text": ["text=book.txt", "other.txt"]}, r"other.txt has no kind, and other data do \(text\); name the kind"),
+        (
+            {"text": ["text=book.txt", "tekst=other.txt"]},
+            "unknown kind of data 'tekst' in tekst=other.txt; did you mean 'text'",
+        ),
         ({"parts": {"music": "tunes"}}, "unknown kind of data 'music'"),
         ({"parts": {}}, "parts"),
         ({"parts": {"text": "a.txt"}, "weights": {"notes": 1.0}}, "no data of the kind 'notes'"),

@@ -105,6 +105,8 @@ def headline(ranking: Ranking) -> str:
     score = f"{ranking.score(first):.3f} {ranking.track.score.unit}"
     if len(ranking.ranked) == 1:
         return f"{first.name} {words.does}: {score}."
+    if len(equal := [each.name for each in ranking.ranked if ranking.score(each) == ranking.score(first)]) > 1:
+        return f"{join(equal)} have the same score{words.leading}: {score}."
     if len(ranking.leaders) > 1:
         best, *others = ranking.leaders
         return f"{best} has the best score{words.leading}, not significantly better than {join(others)}: {score}."

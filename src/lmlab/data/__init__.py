@@ -136,9 +136,12 @@ def _recognize_mixture(values: Mapping[str, Any]) -> Mapping[str, Any]:
         and parts
         and (plain := [name for name in names if str(name).partition("=")[0] not in parts])
     ):
+        kind, sign, _ = plain[0].partition("=")
+        if sign:
+            raise ValueError(f"unknown kind of data {kind!r} in {plain[0]}{suggest(kind, MIXED)}")
         raise ValueError(
-            f"{plain[0]} has no kind, but {', '.join(parts)} are named; name all, as in text={plain[0]} (allowed: "
-            f"{', '.join(MIXED)})"
+            f"{plain[0]} has no kind, and other data do ({', '.join(parts)}); name the kind of each, as in "
+            f"text={plain[0]} (allowed: {', '.join(MIXED)})"
         )
     if not parts:
         return values

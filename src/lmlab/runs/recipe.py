@@ -351,7 +351,7 @@ def _objective(system: str, usual: Mapping[str, Any], given: Mapping[str, Any], 
         suited = [name for name in OBJECTIVES if _suits(system, name)]
         raise ValueError(f"objective.kind = {kind!r} does not fit {system}; its objectives are {' or '.join(suited)}")
     if data not in cls.reads:
-        raise ValueError(_unread(kind, cls.reads, data))
+        raise ValueError(_unread(system, kind, cls.reads, data))
     return {"kind": kind, **config.model_dump()}
 
 
@@ -364,13 +364,15 @@ def _suits(system: str, objective: str, config: Config | None = None) -> bool:
     return {need for need in needs if need in listed} <= does
 
 
-def _unread(kind: str, reads: Sequence[str], data: str) -> str:
+def _unread(system: str, kind: str, reads: Sequence[str], data: str) -> str:
     """The error message for data that an objective does not read."""
     if data == "pairs":
         return f"{kind} learns from plain text, not from pairs; give TEXT"
     if "pairs" in reads and data in ("text", "languages"):
         return f"{kind} learns from pairs: give --source and --target (or --pairs)"
-    return f"{kind} learns from {' or '.join(reads)}, not from {data}"
+    if data == "mixture":
+        return f"{system} learns from one kind of data; models that predict the next token, such as gpt2, take several"
+    return f"{system} (objective {kind}) learns from {' or '.join(reads)}, not from {data}"
 
 
 def check_abilities(recipe: Recipe) -> None:
