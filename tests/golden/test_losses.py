@@ -153,7 +153,8 @@ def learn(case: dict[str, Any], files: dict[str, str], path: Path, *, steps: int
     recipe = make_recipe(
         {
             "data": {**data, "split": [0.8, 0.1, 0.1]},
-            "tokenizer": {"spec": "words"},  # those that are learnt may change with the library that learns them
+            # learnt tokenizers may change with the library that learns them; episodes stay numbers
+            "tokenizer": {} if "episodes" in data else {"spec": "words"},
             "model": {**{name: value for name, value in SMALL.items() if name in fields}, **case["model"]},
             "objective": case.get("objective", {}),
             "train": {
