@@ -398,7 +398,7 @@ def test_what_a_mixture_cannot_do_is_said_in_one_line(
     named = [f"{kind}={parts[kind]}" for kind in ("text", "notes")]
     picture = Path(parts["captions"]).with_name("0.png")
     commands: list[tuple[list[str | Path], str]] = [
-        (["train", "bert", *named, "-o", tmp_path / "bert"], "not from mixture"),
+        (["train", "bert", *named, "-o", tmp_path / "bert"], "bert learns from one kind of data"),
         (["train", "ngram", *named, "-o", tmp_path / "ngram"], "ngram counts plain text"),
         (["draw", trained, "--given", picture, "-o", tmp_path / "x.png"], "draws from captions"),
         (["embed", trained, parts["text"], "-o", tmp_path / "x.npy"], "has learnt several kinds of data, and gives no"),

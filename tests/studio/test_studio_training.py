@@ -150,12 +150,14 @@ def test_what_a_killed_studio_leaves_running_is_found_and_stopped(tmp_path: Path
         str(tmp_path / "book.txt"),
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as studio:
-        assert studio.stdout is not None
-        studio.stdout.readline()
-        beside = Jobs(tmp_path / "runs")
-        assert [job.own for job in beside._jobs] == [False]  # its studio is there: it does not end with this one
-        beside.close()
-        studio.kill()
+        try:
+            assert studio.stdout is not None
+            studio.stdout.readline()
+            beside = Jobs(tmp_path / "runs")
+            assert [job.own for job in beside._jobs] == [False]  # its studio is there: it does not end with this one
+            beside.close()
+        finally:
+            studio.kill()
     jobs = Jobs(tmp_path / "runs")
     try:
         (told,) = jobs.about()
@@ -215,3 +217,17 @@ def test_what_is_left_of_an_ended_work_is_removed_with_its_studio(tmp_path: Path
     (tmp_path / ".studio" / "mine.1.log").write_text("what it has printed")
     assert Jobs(tmp_path).about() == []
     assert (tmp_path / ".studio" / "mine.1.log").exists() == studio_is_there
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc")
+def test_a_command_line_that_is_not_there_yet_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux shows an empty one between the start of a program and the set-up of its memory."""
+    reads, read_text = iter(["", "python\0-m\0lmlab\0"]), Path.read_text
+
+    def first_nothing(path: Path, *args: str, **options: str) -> str:
+        return next(reads) if path.name == "cmdline" else read_text(path, *args, **options)
+
+    process = Process.find(os.getpid())
+    assert process is not None
+    monkeypatch.setattr(Path, "read_text", first_nothing)
+    assert process.command() == ["python", "-m", "lmlab"]

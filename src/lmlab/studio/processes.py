@@ -8,8 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import NamedTuple
+
+TRIES = 100
+"""How often the command line of a running process is read before it counts as unknown."""
 
 
 class Process(NamedTuple):
@@ -30,12 +34,17 @@ class Process(NamedTuple):
         return _started(self.pid) == self.started
 
     def command(self) -> list[str]:
-        """Its command line; empty if unknown."""
+        """Its command line; empty if unknown. Linux has none for a moment after a process was started."""
         if Path("/proc/self/cmdline").exists():
-            try:
-                return Path(f"/proc/{self.pid}/cmdline").read_text().split("\0")[:-1]
-            except (OSError, ValueError):
-                return []
+            for _ in range(TRIES):
+                try:
+                    found = Path(f"/proc/{self.pid}/cmdline").read_text().split("\0")[:-1]
+                except (OSError, ValueError):
+                    return []
+                if found or not self.running:
+                    return found
+                time.sleep(0.02)
+            return []
         return _ask_ps(self.pid, "args=").split()
 
     def send(self, number: signal.Signals) -> None:
