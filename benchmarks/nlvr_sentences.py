@@ -2,7 +2,7 @@
 
 NLVR (Suhr et al. 2017) has two kinds of scenes: three towers of at most four blocks, and three boxes with scattered
 shapes. A `Statement` is a sentence with a rule that decides whether it is true of a scene. Every sentence gets as many
-scenes of which it is true as scenes of which it is false, so neither the sentence alone nor the scene alone says
+scenes in which it is true as scenes in which it is false, so neither the sentence alone nor the scene alone says
 anything about the label. The patterns were written from the training and validation sentences.
 """
 
@@ -492,7 +492,7 @@ TOWERS = 0.66
 
 
 def synthetic(pairs: int, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Rows of NLVR: each sentence with a scene of which it is true, and one of which it is false."""
+    """Rows of NLVR: each sentence with a scene in which it is true, and one in which it is false."""
     draw = random.Random(seed)
     while pairs > 0:
         statement, make = choose(draw)

@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.training.devices import keep_buffers
-from peers import same_weights
-from timing import make_parser, print_rows, stepper, take_turns
+from peers import same_weights, training_steps
+from timing import make_parser, print_rows, take_turns
 
 DECAY = 0.01
 Losses = tuple[Callable[[Any], Tensor], Callable[[Any], Tensor]]
@@ -87,22 +87,14 @@ ROWS = {"whisper": whisper, "decision": decision}
 
 def contestants(reference: nn.Module, losses: Losses) -> dict[str, Callable[[], None]]:
     """A training step of each, after a check that they compute the same loss."""
-    reference.eval()
-    models = {
-        "lmlab": same_weights(reference),
-        "transformers": reference,
-        "transformers, fused AdamW": copy.deepcopy(reference),
+    ours, theirs = losses
+    own, fused = same_weights(reference), copy.deepcopy(reference)
+    by_name: dict[str, Callable[[], Tensor]] = {
+        "lmlab": lambda: ours(own),
+        "transformers": lambda: theirs(reference),
+        "transformers, fused AdamW": lambda: theirs(fused),
     }
-    steps, values = {}, []
-    for name, model in models.items():
-        loss = losses[name != "lmlab"]
-        values.append(loss(model.eval()).item())
-        steps[name] = stepper(
-            model.train(), lambda loss=loss, model=model: loss(model), fused=name != "transformers", decay=DECAY
-        )
-    if max(values) - min(values) > 1e-4:
-        raise SystemExit(f"the losses differ: {values}")
-    return steps
+    return training_steps(by_name, (own, reference, fused), decay=DECAY)
 
 
 def main() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from lmlab.cli import main
+from commands import lmlab_command
 
 
 class Said(NamedTuple):
@@ -26,12 +25,7 @@ def run_command(
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["lmlab", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
+        code = lmlab_command(monkeypatch, *arguments)
         captured = capsys.readouterr()
         return Said(code, " ".join(captured.out.split()), " ".join(captured.err.split()))
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lmlab.cli import main
+from commands import lmlab_command
 from lmlab.data.readers.music.midi import read_midi
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe
@@ -23,27 +23,21 @@ def tunes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def lmlab(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
-    monkeypatch.setattr("sys.argv", ["lmlab", *map(str, words)])
-    try:
-        main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
-
-
 def test_a_piece_its_picture_and_its_continuation(
     tunes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, again, drawn = tmp_path / "a.mid", tmp_path / "b.mid", tmp_path / "a.svg"
-    assert lmlab(monkeypatch, "compose", tunes, "-o", first, "--picture", drawn, "-n", 120, "--seed", 3) == 0
+    assert lmlab_command(monkeypatch, "compose", tunes, "-o", first, "--picture", drawn, "-n", 120, "--seed", 3) == 0
     assert "notes" in capsys.readouterr().out
     assert ElementTree.parse(drawn).getroot().tag.endswith("svg")
-    assert lmlab(monkeypatch, "compose", tunes, "-o", again, "-n", 120, "--seed", 3) == 0
+    assert lmlab_command(monkeypatch, "compose", tunes, "-o", again, "-n", 120, "--seed", 3) == 0
     assert first.read_bytes() == again.read_bytes()
     piece = read_midi(first.read_bytes(), name="a.mid")
     longer = tmp_path / "longer.mid"
-    assert lmlab(monkeypatch, "compose", tunes, "--prime", first, "-o", longer, "-n", 40, "--prime-tokens", 80) == 0
+    assert (
+        lmlab_command(monkeypatch, "compose", tunes, "--prime", first, "-o", longer, "-n", 40, "--prime-tokens", 80)
+        == 0
+    )
     continued = read_midi(longer.read_bytes(), name="longer.mid")
     before = piece.starts < 1.0
     assert set(piece.pitches[before].tolist()) <= set(continued.pitches.tolist())
@@ -59,6 +53,6 @@ def test_errors_are_one_line(
         (("--prime", bad), "not a MIDI file"),
         (("--prime", tmp_path / "none.mid"), "none.mid"),
     ):
-        assert lmlab(monkeypatch, "compose", tunes, "-o", tmp_path / "out.mid", *words) != 0
+        assert lmlab_command(monkeypatch, "compose", tunes, "-o", tmp_path / "out.mid", *words) != 0
         assert message in capsys.readouterr().err.replace("\n", " ")
     assert not (tmp_path / "out.mid").exists()

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import lmlab
+from commands import lmlab_command
 from killing import kill_while_saving
 from lmlab.analysis.kind_scores import measure_kinds
-from lmlab.cli import main
 from lmlab.data import make_config, prepare
 from lmlab.data.corpora.mixture import MixtureConfig, MixtureSplit
 from lmlab.decoding.kind_view import KindView
@@ -317,15 +317,6 @@ def test_held_out_pictures_of_a_mixture_without_captions(
     assert "has learnt pictures without captions" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(ValueError, match="was not trained on text"):
         find_held_out(path)
-
-
-def lmlab_command(monkeypatch: pytest.MonkeyPatch, *words: str | Path | int) -> int:
-    monkeypatch.setattr("sys.argv", ["lmlab", *map(str, words)])
-    try:
-        main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def test_commands(

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import lmlab
+from commands import lmlab_command
 from killing import kill_while_saving
-from lmlab.cli import main
 from lmlab.data.loaders.streams import Items
 from lmlab.decoding.sampling import Sampling
 from lmlab.runs import run
@@ -104,15 +104,6 @@ def test_pixels_resume_to_the_bit_after_kill_9(folder: Path, tmp_path: Path) -> 
     run.start(make_recipe({**values, "model": {"kind": "gpt2", "size": "tiny"}, "train": settings}), tmp_path / "whole")
     one, other = (read_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
     assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-def lmlab_command(monkeypatch: pytest.MonkeyPatch, *words: str | Path | int) -> int:
-    monkeypatch.setattr("sys.argv", ["lmlab", *map(str, words)])
-    try:
-        main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def test_draw(
