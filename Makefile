@@ -3,13 +3,16 @@
 # make test-portable  those that compute, with each instruction set of this CPU, one thread and two, without data
 # make test-browser   the studio in a real browser (installs Debian's chromium where it can)
 # make docs   the documentation as a site, in site/
+# make pages  generated parts of docs/ again: family tree, reference of commands, results, tutorials with their outputs
+# make package  the wheel and the sdist, in dist/, and the demo from the wheel in an empty environment
+# make reliability  the long version of every figure in benchmarks/RELIABILITY.md (hours; DIR=… resumes)
 # make check  lint, format and types; of the studio's JavaScript too, with its unit tests, if Node.js is installed
 # Each sets up .venv first, from pyproject.toml (ranges) and constraints.txt (pins).
 PYTHON ?= python3
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup setup-dev demo browser test test-browser test-portable docs check check-js format clean
+.PHONY: setup setup-dev demo browser test test-browser test-portable docs pages package reliability check check-js format clean
 
 setup: .venv/.core
 setup-dev: .venv/.dev
@@ -46,12 +49,23 @@ test-portable: setup-dev
 
 docs: setup-dev
 	$(BIN)/zensical build
-	@echo "open site/index.html"
+	@echo "open site/index.html, or, for the search:  $(BIN)/python -m http.server --bind 127.0.0.1 --directory site 8080"
+
+pages: setup-dev
+	$(BIN)/python -m tools.notebooks
+	$(BIN)/python -m tools.pages
+
+package:
+	PYTHON=$(PYTHON) .ci/package
+
+reliability: setup-dev
+	nice -n 15 $(BIN)/python -m benchmarks.reliability --folder $(or $(DIR),reliability)
 
 check: setup-dev check-js
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/hadolint Dockerfile
 
 check-js:
 	if command -v npm >/dev/null 2>&1; then \

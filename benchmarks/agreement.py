@@ -118,8 +118,8 @@ def print_probes(models: dict[str, LanguageModel], folder: Path, *, sentences: i
                 continue
             result = probe(lm, ask(learn, what), ask(test, what), name=what)
             for each in result.layers:
-                shares = [each.accuracy, each.control or 0.0, each.selectivity or 0.0, each.random or 0.0]
-                told = " | ".join(f"{100 * share:.1f}" for share in shares)
+                fractions = [each.accuracy, each.control or 0.0, each.selectivity or 0.0, each.random or 0.0]
+                told = " | ".join(f"{100 * fraction:.1f}" for fraction in fractions)
                 print(f"| {what} | {name} | {each.layer} | {told} |")
 
 

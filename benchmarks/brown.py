@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lmlab.decoding.mixture import Mixture, learn_weights
+from lmlab.decoding.interpolation import InterpolatedModel, learn_weights
 from lmlab.tokenizers import train as train_tokenizer
 from study import clock, need, perplexity, read_folder, stream_nats, trained
 
@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
         valid[name], test[name] = stream_nats(lm, corpus.valid), stream_nats(lm, corpus.test)
     weights = learn_weights([valid["nplm"], valid["3-gram"]])
     mixed = "nplm + 3-gram"
-    test[mixed] = Mixture([lm.model, lm.model], weights=weights).mix_nats([test["nplm"], test["3-gram"]])
+    test[mixed] = InterpolatedModel([lm.model, lm.model], weights=weights).mix_nats([test["nplm"], test["3-gram"]])
     cost[mixed] = cost["nplm"] + cost["3-gram"]
     words = np.asarray(corpus.test.tokens[1:]) != corpus.tokenizer.boundary
     print(f"Brown, {clock()}: {corpus.tokenizer.vocabulary:,} types; test {len(words):,} tokens, {words.sum():,} words")

@@ -134,8 +134,8 @@ def read_off(points: list[Point], axis: str, position: float) -> float | None:
         return points[0].bits if position >= spent[0] else None
     for (left, a), (right, b) in pairwise(zip(spent, points, strict=True)):
         if left <= position <= right:
-            share = math.log(position / left) / math.log(right / left)
-            return a.bits + share * (b.bits - a.bits)
+            fraction = math.log(position / left) / math.log(right / left)
+            return a.bits + fraction * (b.bits - a.bits)
     return None
 
 

@@ -5,10 +5,10 @@
 `captioner` is trained on builtin:scenes, and `vqa` on builtin:scene-questions, with attention and without (the mean of
 the regions), all with their default settings and the same number of steps. Every scene has exactly one caption, so
 exact match means that caption. Of right captions, the attention at the noun of an object (circle, star …) is compared
-with the box of that object: the weight inside the box, against chance, the area of the box as a share of the picture;
-and how often the strongest region has its centre in the box. Questions are scored against two baselines that do not see
-the picture. Intervals of questions resample pictures. Aims: 95% of the captions, 95% of the answers with attention, and
-clearly less without. A run that is there is resumed or used.
+with the box of that object: the weight inside the box, against chance, the area of the box as a fraction of the
+picture; and how often the strongest region has its centre in the box. Questions are scored against two baselines that
+do not see the picture. Intervals of questions resample pictures. Aims: 95% of the captions, 95% of the answers with
+attention, and clearly less without. A run that is there is resumed or used.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/captions"))
     parser.add_argument("--only", nargs="+", choices=("captioner", *VQA), default=("captioner", *VQA))
-    parser.add_argument("--budget", default=None, help="instead of 1500 steps (captioner) and 2000 (vqa)")
+    parser.add_argument("--budget", default=None, help="instead of 1500 steps (captioner) and 10000 (vqa)")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     print(clock())
@@ -62,7 +62,7 @@ def main() -> None:
         report_captions(path)
     for name in (each for each in VQA if each in given.only):
         path = given.folder / f"vqa-{name}"
-        train(path, {"kind": "vqa", **VQA[name]}, "builtin:scene-questions", given.budget or "2000steps")
+        train(path, {"kind": "vqa", **VQA[name]}, "builtin:scene-questions", given.budget or "10000steps")
         report_answers(path, name)
 
 
@@ -112,20 +112,20 @@ def measure_overlap(captioner: PictureCaptioner, split: PictureSplit, said: Sequ
         for place, word in enumerate(words):
             if word in SHAPES:
                 box, weights = boxes[" ".join(words[place - 2 : place + 1])], looks[place].weights
-                share = share_inside(box, weights.shape)
-                found.inside.append(float((weights * share).sum()))
-                found.area.append(float(share.mean()))
+                fraction = fraction_inside(box, weights.shape)
+                found.inside.append(float((weights * fraction).sum()))
+                found.area.append(float(fraction.mean()))
                 found.pointed.append(float(has_centre(box, weights)))
     return found
 
 
-def share_inside(box: NDArray[np.float32], grid: tuple[int, ...]) -> NDArray[np.float64]:
-    """The share of each region [rows, columns] that lies in a box (left, top, right, bottom)."""
+def fraction_inside(box: NDArray[np.float32], grid: tuple[int, ...]) -> NDArray[np.float64]:
+    """The fraction of each region [rows, columns] that lies in a box (left, top, right, bottom)."""
     rows, columns = grid
     x, y = ((np.arange(count * FINE) + 0.5) / (count * FINE) for count in (columns, rows))
     inside = np.outer((y >= box[1]) & (y <= box[3]), (x >= box[0]) & (x <= box[2]))
-    share: NDArray[np.float64] = inside.reshape(rows, FINE, columns, FINE).mean((1, 3))
-    return share
+    fraction: NDArray[np.float64] = inside.reshape(rows, FINE, columns, FINE).mean((1, 3))
+    return fraction
 
 
 def has_centre(box: NDArray[np.float32], weights: NDArray[np.float64]) -> bool:
@@ -165,7 +165,8 @@ def kind_of(question: str) -> str:
         "how many": "number",
         "is there": "presence",
     }
-    return next((kind for words, kind in begins.items() if question.startswith(words)), "place")
+    last = "side" if " or at the " in question else "place"
+    return next((kind for words, kind in begins.items() if question.startswith(words)), last)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from lmlab.analysis.pictures.matching import (
 )
 from lmlab.data.corpora.pictures.captions import CaptionsConfig
 from lmlab.data.corpora.pictures.images import split_pictures
-from lmlab.data.readers.pictures.files import PictureRow
+from lmlab.data.readers.pictures.sources import PictureRow
 from lmlab.metrics.retrieval import Matching
 from lmlab.runs.recipe import read_record
 from study import complete, need

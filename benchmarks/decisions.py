@@ -2,8 +2,9 @@
 
 CartPole and Pendulum. The expert episodes of the data folder (rollouts) are mixed with episodes of a random policy, of
 half-trained policies (linear ones, found by random search and stopped early: of 200 random ones those whose return is
-at several quantiles) and of experts that act at random in some of the steps. So the data have returns from poor to
-good, and a poor return is not only bad luck: other actions lead to it. For each seed a
+at several quantiles) and of worse experts: on CartPole they act at random in some of the steps, on Pendulum, where no
+linear policy is better than a random one, they have a fraction of the expert's torque. So the data have returns from
+poor to good, and a poor return is not only bad luck: other actions lead to it. For each seed a
 Decision Transformer and behaviour cloning (the same model without returns) learn from all of them; a third model clones
 the best tenth of the episodes.
 
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 import lmlab
 from lmlab.decoding.actor import open_environment
-from lmlab.metrics.episodes import EpisodeReturn
+from lmlab.metrics.episode_return import EpisodeReturn
 from lmlab.metrics.statistics import Scores
 from study import need
 
@@ -33,6 +34,8 @@ ENVIRONMENTS = {"CartPole-v1": "cartpole_expert.npz", "Pendulum-v1": "pendulum_e
 ASKED = {"CartPole-v1": (50, 100, 200, 300, 400, 450, 500), "Pendulum-v1": (-1400, -1000, -600, -300, -150)}
 NOISES = (1.0, 0.5, 0.2)
 """Probabilities of a random action, of the policies beside the expert."""
+TORQUES = (0.2, 0.35, 0.5, 0.65, 0.8)
+"""Factors of the expert's actions, of the worse experts where actions are continuous."""
 QUANTILES = (0.3, 0.6, 0.8, 0.9, 0.95, 0.98)
 """Of the returns of random linear policies, for those that count as half-trained."""
 EACH = 40
@@ -92,15 +95,22 @@ def make_episodes(name: str, path: Path) -> dict[str, float]:
     environment, numbers = gymnasium.make(name), np.random.default_rng(0)
     environment.action_space.seed(0)
 
-    def noisy(noise: float) -> Policy:
-        """The expert's action in the most similar of its states, or a random one."""
-        return lambda state: (
-            environment.action_space.sample()
-            if numbers.random() < noise
-            else expert["acts"][int(((known - state / scale) ** 2).sum(1).argmin())]
-        )
+    def expert_action(state: NDArray[np.float64]) -> Any:
+        """The expert's action in the most similar of its states."""
+        return expert["acts"][int(((known - state / scale) ** 2).sum(1).argmin())]
 
-    for policy in [*map(noisy, NOISES), *half_trained(environment, numbers)]:
+    def noisy(noise: float) -> Policy:
+        """The expert's action, or a random one."""
+        return lambda state: environment.action_space.sample() if numbers.random() < noise else expert_action(state)
+
+    def weaker(factor: float) -> Policy:
+        """A fraction of the expert's action."""
+        return lambda state: (factor * expert_action(state)).astype(np.float32)
+
+    policies = [*map(noisy, NOISES), *half_trained(environment, numbers)]
+    if not hasattr(environment.action_space, "n"):
+        policies = [noisy(1.0), *half_trained(environment, numbers)[:2], *map(weaker, TORQUES)]
+    for policy in policies:
         rows += [play(environment, policy, int(numbers.integers(2**31))) for _ in range(EACH)]
     returns = []
     with path.open("w") as file:

@@ -87,11 +87,11 @@ def main() -> None:
         scores = net(x[half:])
     truth = y[half:]
     loss = F.binary_cross_entropy_with_logits(scores, truth).item()
-    share = truth.mean().item()
-    constant = -share * math.log(share) - (1 - share) * math.log(1 - share)
+    fraction = truth.mean().item()
+    constant = -fraction * math.log(fraction) - (1 - fraction) * math.log(1 - fraction)
     found = (scores > 0) == truth.bool()
     print(f"{arguments.text}, {clock()}: {len(train):,} tokens to count, {len(truth):,} to judge")
-    print(f"accuracy {found.float().mean():.1%} (majority {1 - share:.1%})")
+    print(f"accuracy {found.float().mean():.1%} (majority {1 - fraction:.1%})")
     print(f"recall {found[truth.bool()].float().mean():.1%}")
     print(f"nats {loss:.3f} (constant {constant:.3f}): {loss / constant:.1%} of it")
 

@@ -39,7 +39,7 @@ def second_half(model: Reformer, text: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def accuracy(model: Reformer, hashes: int, *, length: int, vocabulary: int, rows: int = 64, seeds: int = 4) -> float:
-    """The share of tokens of the second w that are right, over several seeds of the hash."""
+    """The fraction of tokens of the second w that are right, over several seeds of the hash."""
     model.eval()
     generator = torch.Generator().manual_seed(12345)
     right, count = 0, 0
@@ -90,16 +90,16 @@ def main() -> None:
         optimizer.zero_grad()
         step += 1
         if step % 100 == 0:
-            share = accuracy(model, given.hashes, rows=8, seeds=1, **task)
+            fraction = accuracy(model, given.hashes, rows=8, seeds=1, **task)
             model.set_hashes(given.hashes, seed=0)
-            print(f"step {step}  {spent:6.0f} s  loss {loss.item():.3f}  accuracy {share:.3f}", flush=True)
+            print(f"step {step}  {spent:6.0f} s  loss {loss.item():.3f}  accuracy {fraction:.3f}", flush=True)
     print(
         f"\n0w0w of {given.length} tokens, vocabulary {given.vocabulary}, one layer, width {given.width}, {step} steps"
     )
     print(f"learnt with LSH-{given.hashes}; tried with\n\nhashes   here     paper (1024 tokens)")
     found = {hashes: accuracy(model, hashes, **task) for hashes in (8, 4, 2, 1)}
-    for hashes, share in found.items():
-        print(f"{hashes:6}  {share:6.1%}   {PAPER[hashes]:6.1%}")
+    for hashes, fraction in found.items():
+        print(f"{hashes:6}  {fraction:6.1%}   {PAPER[hashes]:6.1%}")
     if given.output:
         given.output.write_text(json.dumps({**task, "steps": step, "accuracy": found}))
 

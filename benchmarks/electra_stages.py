@@ -3,8 +3,8 @@
     python benchmarks/electra_stages.py [--first 12Mtokens] [--second 3Mtokens] [--generator 0.5]
 
 Printed, over the second stage: tokens rightly called original or replaced beside the majority class, how many of the
-replaced ones are found, and the detector's nats as a share of those of a constant guess. A second call takes the runs
-that it finds in the folder.
+replaced ones are found, and the detector's nats as a fraction of those of a constant guess. A second call takes the
+runs that it finds in the folder.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def train(values: dict[str, Any], output: Path) -> list[dict[str, Any]]:
     return [line for line in lines if "valid_loss" in line]
 
 
-def constant(share: float) -> float:
+def constant(fraction: float) -> float:
     """The nats of a guess that is the same for every token; a fraction of the tokens is original."""
-    return -share * math.log(share) - (1 - share) * math.log(1 - share)
+    return -fraction * math.log(fraction) - (1 - fraction) * math.log(1 - fraction)
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("runs/electra-stages"))
     parser.add_argument("--first", default="12Mtokens", help="budget of the generator alone")
     parser.add_argument("--second", default="3Mtokens", help="budget of both parts")
-    parser.add_argument("--generator", type=float, default=0.5, help="its share of the size in the second stage")
+    parser.add_argument("--generator", type=float, default=0.5, help="its fraction of the size in the second stage")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -68,9 +68,9 @@ def main() -> None:
     for line in train(both, arguments.folder / f"both-{arguments.generator:g}"):
         original = line["valid_original_share"]
         nats = line["valid_detection_loss"] / constant(original)
-        shares = (line["valid_detection_accuracy"], original, line["valid_detection_recall"], nats)
+        fractions = (line["valid_detection_accuracy"], original, line["valid_detection_recall"], nats)
         masks = f"{line['tokens']:,} | {line['cost']['cpu_seconds']:.0f} | {math.exp(line['valid_loss']):.1f}"
-        print(f"| {masks} | {' | '.join(f'{each:.1%}' for each in shares)} |")
+        print(f"| {masks} | {' | '.join(f'{each:.1%}' for each in fractions)} |")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Words by their letters: the character CNN with and without its memory, sampled against full softmax, ELMo's training.
 
     letters   vectors of Zipf-distributed words without gradients: each at its place, each distinct word of a batch
-              once, and remembered (cached); aim: remembered at least 5x as fast as at each place
+              once, and cached; aim: cached at least 5x as fast as at each place
     softmax   loss and gradients of an output layer over 250,000 words: sampled against full, and what each keeps for
               the gradients besides the weights; aim: at least 4x, memory that does not grow with the vocabulary
     training  ELMo (both directions) against a loop of bare nn.LSTMs with projections over an embedding table, with the
@@ -57,7 +57,7 @@ def time_letters(repeats: int, scale: float) -> None:
     network = CharacterCNN(512, filters=filters, letter_width=16, highways=2, activation="relu")
     spelled = made_up_letters(vocabulary)
     batches = [zipf_tokens(vocabulary, BATCH, WINDOW, seed=seed) for seed in range(20)]
-    layers = {"at each place": SpelledTokens(network, once=False), "remembered": SpelledTokens(network)}
+    layers = {"at each place": SpelledTokens(network, once=False), "cached": SpelledTokens(network)}
     for layer in layers.values():
         layer.spell_by(spelled)
     fresh = SpelledTokens(network.requires_grad_(False))
@@ -76,7 +76,7 @@ def time_letters(repeats: int, scale: float) -> None:
             fresh(tokens)
 
     contestants = {"at each place": read(layers["at each place"]), "once in a batch": once}
-    contestants["remembered"] = read(layers["remembered"])
+    contestants["cached"] = read(layers["cached"])
     print(f"\nletters: {sum(n for _, n in filters)} filters, batches of {BATCH} x {WINDOW} words", flush=True)
     times = take_turns(contestants, repeats=repeats)
     print_rows(times, work=len(batches) * BATCH * WINDOW, unit="words", peer="at each place")

@@ -5,7 +5,7 @@
 All train the same shape on the same tokens with the tanh GELU, one dropout everywhere, tied embeddings, gradient
 clipping at 1 and AdamW (lmlab and the plain model with PyTorch's fused one, transformers with its default and with the
 fused one). glibc keeps freed buffers, for all alike, as lmlab's training does. Printed: tokens/s (median), the ratio to
-transformers, and the share of the machine's matrix limit, which is measured in the same run by a product of two
+transformers, and the fraction of the machine's matrix limit, which is measured in the same run by a product of two
 1024 x 1024 matrices; FLOPs are counted as 3 forward passes.
 """
 

@@ -65,9 +65,9 @@ def training_steps(
 
 
 def same_tokens(runs: Mapping[str, Callable[[], Tensor]]) -> dict[str, float]:
-    """The share of the tokens that each writes which lmlab writes, too; fewer than 99% are no rounding, and the end."""
+    """The fraction of the tokens of each that lmlab writes, too; fewer than 99% are no rounding, and the end."""
     texts = {name: run() for name, run in runs.items()}
-    shares = {name: (text == texts["lmlab"]).float().mean().item() for name, text in texts.items()}
-    if min(shares.values()) < 0.99:
-        raise SystemExit(f"the texts differ: {shares}")
-    return shares
+    fractions = {name: (text == texts["lmlab"]).float().mean().item() for name, text in texts.items()}
+    if min(fractions.values()) < 0.99:
+        raise SystemExit(f"the texts differ: {fractions}")
+    return fractions

@@ -55,8 +55,8 @@ def prepare(folder: Path, count: int) -> None:
     )
 
 
-def measure_share(folder: Path, steps: int) -> None:
-    """Print the share of a training step in which its batch is made, without prefetching."""
+def measure_reading(folder: Path, steps: int) -> None:
+    """Print the fraction of a training step in which its batch is made, without prefetching."""
     from lmlab.data.corpora.pictures.images import ImagesConfig, prepare
     from lmlab.models import create
     from lmlab.objectives import complete_settings, create_objective
@@ -83,8 +83,8 @@ def measure_share(folder: Path, steps: int) -> None:
         if step >= steps // 10:
             reading += middle - begin
             training += time.perf_counter() - middle
-    share = reading / (reading + training)
-    print(f"batches take {share:.1%} of the time of a step ({steps} steps of 64 pictures); lmlab makes them ahead")
+    fraction = reading / (reading + training)
+    print(f"batches take {fraction:.1%} of the time of a step ({steps} steps of 64 pictures); lmlab makes them ahead")
 
 
 def main() -> None:
@@ -104,7 +104,7 @@ def main() -> None:
             folder = Path(home) / str(count)
             write_pictures(folder, count, options.side)
             subprocess.run([sys.executable, __file__, "--prepare", str(folder), str(count)], check=True)
-        measure_share(Path(home) / str(options.pictures[0]), options.steps)
+        measure_reading(Path(home) / str(options.pictures[0]), options.steps)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ with captions and questions (co-training), and from demonstrations whose command
 guess which shape is meant. Each tries missions in held-out scenes, and missions whose goals are pairs of colour and
 shape that no training data have; with its command and with an empty one. A film of one mission is written as GIF.
 
-    python benchmarks/policy.py [FOLDER] [--seeds 3] [--steps 4000]
+    python benchmarks/policy.py [FOLDER] [--seeds 3] [--steps 1500]
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/policy"))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--steps", type=int, default=1500)
     options = parser.parse_args()
     found: dict[str, list[list[float]]] = {name: [] for name in POLICIES}
     names: list[str] = []

@@ -61,7 +61,7 @@ def main() -> None:
         best = found.found[0]
         print(
             f"{name}: unit {best.unit} of {best.part}, layer {best.layer}: AUC {best.held_out:.3f} on held-out text "
-            f"({found.share:.0%} of it has the property; {found.units} units tried)"
+            f"({found.fraction:.0%} of it has the property; {found.units} units tried)"
         )
 
 

@@ -7,7 +7,7 @@ against Marian (post-norm, sinusoidal positions, ReLU) and `bart` against BART (
 have 32 tokens on each side, `padded` ones 16 to 32. One dropout on embeddings and sublayers, none on attention weights,
 gradient clipping at 1 and AdamW (lmlab with PyTorch's fused one, transformers with its default and with the fused one).
 glibc keeps freed buffers, for all alike, as lmlab's training does. Printed: target tokens/s (median), the ratio to
-transformers, and the share of the machine's matrix limit, which is measured in the same run by a product of two
+transformers, and the fraction of the machine's matrix limit, which is measured in the same run by a product of two
 1024 x 1024 matrices; FLOPs are counted as 3 forward passes over the padded texts. With the same weights, and without
 dropout, the first losses must agree.
 """

@@ -184,7 +184,7 @@ def limits(runs: list[Path], scale: float) -> None:
         say("out of range", answers=dict(wrong))
 
 
-def made_up(runs: list[Path], scale: float) -> None:
+def fabricated_runs(runs: list[Path], scale: float) -> None:
     """Requests that schemathesis makes up from our own description of the API."""
     import hypothesis
     import schemathesis
@@ -335,7 +335,7 @@ FIGURES: dict[str, Callable[[list[Path], float], None]] = {
     "cancellation": cancellation,
     "slow": slow,
     "limits": limits,
-    "made-up": made_up,
+    "made-up": fabricated_runs,
     "shutdown": shutdown,
 }
 

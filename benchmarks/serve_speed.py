@@ -6,8 +6,8 @@
 GPT-2 with random weights. Prompts of about 32 tokens are continued by 128, greedily, each client one request after
 another. `transformers serve`, which needs accelerate besides, runs with and without its continuous batching. Printed
 for each number of clients: new tokens per second over all clients (median over the repeats, in which the servers take
-turns), and the time to the first token; then the share of what one offline batch of as many texts reaches, and how long
-each server takes to start.
+turns), and the time to the first token; then the fraction of what one offline batch of as many texts reaches, and how
+long each server takes to start.
 """
 
 from __future__ import annotations

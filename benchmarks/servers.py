@@ -106,9 +106,9 @@ async def stream(address: str, asked: dict[str, Any]) -> Streamed:
     return Streamed(first, time.perf_counter() - began, whole.count(b"data: {"), good)
 
 
-def percentile(values: Sequence[float], share: float) -> float:
+def percentile(values: Sequence[float], fraction: float) -> float:
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
+    return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))] if ordered else float("nan")
 
 
 def milliseconds(values: Sequence[float]) -> str:

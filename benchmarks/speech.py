@@ -21,7 +21,7 @@ from typing import Any
 import lmlab
 from lmlab.cli.transcription_scores import error_rates
 from lmlab.data.corpora.recordings import SpeechConfig, split_clips
-from lmlab.data.readers.clips import Clip
+from lmlab.data.readers.clips import SpeechClip
 from study import need
 
 DATA = Path(os.environ["LMLAB_DATA"])  # set by study where it is not
@@ -76,7 +76,7 @@ def print_curve(path: Path) -> None:
     print(f"{path.name}: validation nats per byte by step: {', '.join(points)}", flush=True)
 
 
-def print_rates(name: str, run: Path, clips: Sequence[Clip]) -> None:
+def print_rates(name: str, run: Path, clips: Sequence[SpeechClip]) -> None:
     """Word and character error rate on the test clips, with intervals, and some transcripts."""
     transcriber = lmlab.load(run).transcriber
     said = [transcriber.transcribe(clip.read(), beams=5).text for clip in clips]

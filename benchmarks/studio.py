@@ -5,7 +5,7 @@
 RUNS is a folder with a few tiny runs (lmlab demo makes one). A GPT-2 with random weights of the given tokens, layers
 and heads is added in a temporary folder. Printed are medians over the repetitions, each in a fresh page: milliseconds
 from opening the address to the first contentful paint, of a studio that was started just then (torch is still being
-imported) and of one that is warm; from a key to the bars that answer it, for one run and for three side by side; and
+imported) and of one that is warm; from a key to the bars that answer it, for one run, three and ten side by side; and
 for each further layer of attention, from the choice to all heads drawn, with the longest stand-still of the page.
 """
 
@@ -93,6 +93,12 @@ def keystroke(browser: Any, address: str, runs: list[str]) -> float:
     return statistics.median(times)
 
 
+def copy_run(run_store: Path, name: str, place: int) -> str:
+    """A copy of a run under another name, which the studio loads and lists as a run of its own."""
+    shutil.copytree(run_store / name, run_store / f"copy{place}")
+    return f"copy{place}"
+
+
 def layers_of(browser: Any, address: str, run: str, tokens: int, layers: int) -> tuple[float, float]:
     """The median of a further layer, and the longest stand-still of all, in milliseconds."""
     page = browser.new_page(viewport={"width": 1400, "height": 1000})
@@ -141,7 +147,9 @@ def main() -> None:
             keystroke(browser, address, words[:3])
             warm = [first_paint(browser, address) for _ in range(options.repeats)]
             print(f"first paint, warm: {statistics.median(warm):.0f} ms")
-            for chosen in (words[:1], words[:3]):
+            ten = [*words[:3], *(copy_run(run_store, words[place % len(words)], place) for place in range(7))]
+            keystroke(browser, address, ten)
+            for chosen in (words[:1], words[:3], ten):
                 times = [keystroke(browser, address, chosen) for _ in range(options.repeats)]
                 print(f"keystroke, {len(chosen)} runs: {statistics.median(times):.0f} ms")
             found, longest = layers_of(browser, address, "large", tokens, layers)

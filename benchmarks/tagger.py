@@ -1,6 +1,6 @@
 """The tagger on CoNLL-2003, addition by addition, with all labels and with a tenth of them.
 
-python benchmarks/tagger.py [FOLDER] [--epochs 6] [--share 1,0.1] [--size tiny] [--language 1Mtokens]
+python benchmarks/tagger.py [FOLDER] [--epochs 6] [--fraction 1,0.1] [--size tiny] [--language 1Mtokens]
     [--rows "+ CRF,+ ELMo"]
 
 words · + character CNN · + CRF     each beside what is above it
@@ -9,7 +9,7 @@ words · + character CNN · + CRF     each beside what is above it
 
 The language models are pre-trained here on WikiText-2 and the training sentences, without labels. F1 on all of
 eng.testa by conlleval's rule. All budgets are in tokens and epochs, so that a busy machine gives the same figures; what
-is found in FOLDER is taken, and what was begun is gone on with. With --epochs 4 --share 0.1 about 12 minutes on one
+is found in FOLDER is taken, and what was begun is resumed. With --epochs 4 --fraction 0.1 about 12 minutes on one
 core; with --size small --language 6Mtokens about 2 hours for the language models and 10 minutes for each row of all
 labels.
 """
@@ -99,7 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/tagger"))
     parser.add_argument("--epochs", type=float, default=6, help="of all labels; of fewer up to five times as many")
-    parser.add_argument("--share", default="1,0.1", help="shares of the labelled sentences")
+    parser.add_argument("--fraction", default="1,0.1", help="fractions of the labelled sentences")
     parser.add_argument("--size", default="tiny", help="size of the language models: tiny, small, base")
     parser.add_argument("--language", default="1Mtokens", help="budget of each language model")
     parser.add_argument("--rows", default=",".join(ROWS), help="some of the rows; by default all")
@@ -115,9 +115,9 @@ def main() -> None:
     told = f"{arguments.epochs:g} epochs (of a tenth, five times as many), language models: {arguments.size}"
     print(f"CoNLL-2003, F1 on eng.testa, {told}, {arguments.language}, {clock()}")
     table = []
-    for share in map(float, arguments.share.split(",")):
-        take = None if share == 1 else round(share * len(data.labelled.train))
-        epochs = arguments.epochs * min(5.0, 1 / share)
+    for fraction in map(float, arguments.fraction.split(",")):
+        take = None if fraction == 1 else round(fraction * len(data.labelled.train))
+        epochs = arguments.epochs * min(5.0, 1 / fraction)
         for name in arguments.rows.split(","):
             kind = ROWS[name].language
             model = f"tagger with {kind} {arguments.size} {arguments.language}" if kind else "tagger"
@@ -125,15 +125,15 @@ def main() -> None:
             setups = [Setup(**usual, seed=seed) for seed in range(arguments.seeds)]
             made = partial(learn, data=data, folder=folder, size=arguments.size, budget=arguments.language)
             found = [results.get(setup, partial(made, setup)) for setup in setups]
-            table.append((share, name, found))
+            table.append((fraction, name, found))
     header("labels", "row", "F1", "95% interval", "minutes")
-    for share, name, found in table:
+    for fraction, name, found in table:
         score, seconds = summarise(found), sum(each.seconds for each in found)
-        row(f"{share:.0%}", name, percent(score.value), interval(score), f"{seconds / 60:.1f}")
-    for share, name, found in table:
+        row(f"{fraction:.0%}", name, percent(score.value), interval(score), f"{seconds / 60:.1f}")
+    for fraction, name, found in table:
         if "mix" in found[0].more:
-            shares = " ".join(f"{each:.2f}" for each in found[0].more["mix"])
-            print(f"\n{name} at {share:.0%}: layers {shares}, gamma {found[0].more['gamma']:.2f}")
+            fractions = " ".join(f"{each:.2f}" for each in found[0].more["mix"])
+            print(f"\n{name} at {fraction:.0%}: layers {fractions}, gamma {found[0].more['gamma']:.2f}")
 
 
 if __name__ == "__main__":

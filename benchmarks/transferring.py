@@ -212,7 +212,7 @@ def learn(setup: Setup, task: OpenTask, origin: Path | None, folder: Path) -> Fo
         epochs=epochs,
         rate=recipe.train.rate,
         steps=outcome.progress.step,
-        more={} if mix is None else {"mix": mix.shares().tolist()},
+        more={} if mix is None else {"mix": mix.weights().tolist()},
     )
 
 

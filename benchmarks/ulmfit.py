@@ -9,7 +9,7 @@ scratch                     the same net without pre-training
 + backwards                 the mean with a classifier that reads from the end
 
 The test set is a tenth of the sentences, the same for all rows. All budgets are in tokens and epochs, so that a busy
-machine gives the same figures; what is found in FOLDER is taken, and what was begun is gone on with. About 25 minutes
+machine gives the same figures; what is found in FOLDER is taken, and what was begun is resumed. About 25 minutes
 for each general language model, then about 10 minutes for each number of labels and seed, on 2 cores. For a first look
 of about 15 minutes on one core:
 

@@ -16,7 +16,8 @@ from lmlab.models import LINEAGE
 ROOT = Path(lmlab.__file__).parent
 ORDER = (
     # a folder, or a module that has an entry of its own, may import those of the lines above its own
-    {"messages", "units", "progress", "metrics", "estimation", "runs.storage", "runs.run_files"},
+    {"messages", "parsing", "units", "progress"},
+    {"metrics", "ngrams", "runs.storage", "runs.run_files"},
     {"config", "pages"},
     {"layers", "tokenizers"},
     {"models", "data"},

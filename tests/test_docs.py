@@ -6,6 +6,7 @@ Conventions in README.md and docs/**/*.md:
   `# -> TEXT` is what that line prints; a ```text block right after a ```python block is all that the block prints.
 - `<!-- run -->` before a ```console block runs its commands, which are lmlab's, in the same folder and in their place.
 - `<!-- skip: REASON -->` before a block leaves it out.
+- The pages in docs/tutorials are made from notebooks, which `test_tutorials.py` runs.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def _unchanged_tables() -> Iterator[None]:
 @pytest.mark.usefixtures("_unchanged_tables")
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -> None:
-    found = [block for block in blocks(page) if not block.mark.startswith("skip:")]
+    from_notebook = page.parent.name == "tutorials"
+    found = [] if from_notebook else [block for block in blocks(page) if not block.mark.startswith("skip:")]
     if not any(_runs(block) for block in found):
         pytest.skip("nothing to run on this page")
     threads = torch.get_num_threads()
@@ -196,11 +198,11 @@ def test_every_option_in_the_pages_exists() -> None:
             allowed = known.get(verb, every)
             used = set(re.findall(r"(?<=\s)--[a-z][\w-]*", re.sub(r"'[^']*'|\"[^\"]*\"", "''", rest)))
             wrong += [f"{page_name(page)}: lmlab {verb} {option}" for option in sorted(used - allowed - {"--help"})]
-        if page.parent.name == "results":  # the options there are those of the scripts in benchmarks/
+        if page.parent.name in ("results", "tutorials"):  # options of the scripts in benchmarks/; styles of outputs
             continue
-        foreign = re.sub(
-            r"^\$ (?!lmlab).*$|`(?:pip|git|python|torchrun|ruff|mypy|pytest)[^`]*`", "", prose, flags=re.MULTILINE
-        )
+        programs = r"^\w*\$ +(?!lmlab).*$|`(?:pip|git|python|torchrun|#SBATCH|ruff|mypy|pytest)[^`]*`"
+        scripts = r"^```bash\n(?:.*\n)*?```"
+        foreign = re.sub(f"{programs}|{scripts}", "", prose, flags=re.MULTILINE)
         alone = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", foreign))
         wrong += [f"{page_name(page)}: {option}" for option in sorted(alone - every)]
     assert wrong == []
@@ -256,6 +258,14 @@ def test_every_set_key_in_the_pages_exists() -> None:
             if group != "GROUP" and key not in keys[group]:
                 wrong.append(f"{page_name(page)}: {group}.{key}")
     assert wrong == []
+
+
+def test_every_setting_of_training_is_in_its_guide() -> None:
+    from lmlab.training.settings import TrainConfig
+
+    guide = (ROOT / "docs" / "guides" / "training.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(?:train\.)?(\w+)`", guide))
+    assert sorted(set(TrainConfig.model_fields) - named) == []
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -144,7 +144,7 @@ class ImageLoader(Loader):
 class BrightConfig(ModelConfig):
     """The size of a network."""
 
-    UNREAD: ClassVar[Mapping[str, Any]] = {"pixels": 9}
+    PLACEHOLDERS: ClassVar[Mapping[str, Any]] = {"pixels": 9}
 
     pixels: int = Field(ge=1, description="pixels of an image; set by the data")
     width: int = Field(8, ge=1, description="units")
@@ -174,12 +174,12 @@ class Bright(Model):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.hidden,))
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         return 2.0 * self.hidden.weight.numel()
 
 
 class Recall:
-    """The share of the class 1 that is found: no mean over batches."""
+    """The fraction of the class 1 that is found: no mean over batches."""
 
     better = "higher"
 
@@ -233,7 +233,7 @@ class Classes(PreTraining):
         watched = {"accuracy": found == classes, "recall": torch.stack([found, classes], dim=1)}
         return Loss({"class": nn.functional.cross_entropy(logits, classes, reduction="sum")}, watched=watched)
 
-    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Any, batch: Batch, *, memory_length: int = 0) -> float:
         return float(3 * model.body_flops(1) * batch.units["images"])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import wave
 from pathlib import Path
 
@@ -57,6 +58,12 @@ def test_captions_of_one_and_several_pictures(home: Path) -> None:
         lm.translate("a text")
     with pytest.raises(ValueError, match=r"use it with lmlab caption, lmlab evaluate, or train ngram"):
         lm.score("a text")
+    with pytest.raises(TypeError, match=r"pictures = 3: give a path \(str or Path\) or a list of paths, not int"):
+        lm.caption(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"pictures\[1\] = None: give a path"):
+        lm.caption(["a.png", None])  # type: ignore[list-item]
+    found = json.loads(run_command("evaluate", run, "--limit", 1, "--json"))
+    assert (found["pictures"], found["split"]) == (1, "test")
     said = run_command("predict", run, home / "pictures" / "0.png")
     assert "lmlab caption" in said
     assert "translate" not in said
@@ -74,6 +81,8 @@ def test_transcripts_are_those_of_the_transcriber(tmp_path: Path) -> None:
     text = lm.transcribe(tmp_path / "sound.wav")
     assert text == lm.transcriber.transcribe(sound).text
     assert lm.transcribe([tmp_path / "sound.wav"]) == [text]
+    with pytest.raises(TypeError, match="recordings = 5: give a path"):
+        lm.transcribe(5)  # type: ignore[arg-type]
 
 
 def test_music_and_pixels(tmp_path: Path, home: Path) -> None:
@@ -102,6 +111,11 @@ def test_it_acts_in_the_built_in_environment(tmp_path: Path) -> None:
     found = lm.act("builtin:cart-pole", returns=[20, 50], episodes=2)
     assert [row.asked for row in found.rows] == [20, 50]
     assert found.rows == lm.act("builtin:cart-pole", returns=[20, 50], episodes=2).rows
+    with pytest.raises(TypeError, match=r"act\(… 500\): give this by name: returns=, episodes=, seed="):
+        lm.act("builtin:cart-pole", 500)  # type: ignore[misc]
+    with pytest.raises(TypeError, match=r"act\(\) needs env"):
+        lm.act()  # type: ignore[call-arg]
+    assert "actions in 3 episodes" in " ".join(run_command("evaluate", run, "--limit", 3).split())
     film = tmp_path / "film.gif"
     said = run_command("act", run, "--env", "builtin:cart-pole", "--episodes", 1, "--video", film)
     assert "builtin:cart-pole" in said or "reaches" in said

@@ -9,9 +9,9 @@ from typing import Any
 from markupsafe import Markup
 
 from lmlab.comparison.entries import Entry
-from lmlab.comparison.held_out import Tests
 from lmlab.comparison.records import TrackScores
-from lmlab.comparison.tracks.track import Captions, Column, Curve, Score, Separation, Track, Units, Words
+from lmlab.comparison.shared_test_data import Tests
+from lmlab.comparison.tracks.track import Column, Curve, FigureTexts, RankingMetric, Separation, Track, Units, Words
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.classification import Accuracy
 from lmlab.pages.page import Cell
@@ -25,7 +25,7 @@ class NamingColours(Track):
     name = "colours"
     key = "colours"
     group = "painters"
-    score = Score(metric=Accuracy(), field="accuracy", label="accuracy", column="accuracy", unit="accuracy")
+    score = RankingMetric(metric=Accuracy(), field="accuracy", label="accuracy", column="accuracy", unit="accuracy")
     curve = Curve("valid_accuracy", "accuracy", better="higher")
     fields = ("tried",)
     columns = (Column("tried", "tried", "{}"),)
@@ -33,7 +33,7 @@ class NamingColours(Track):
     separation = Separation(
         banner="naming colours", summary="Not comparable with anything.", why="Colours are no text."
     )
-    captions = Captions(
+    captions = FigureTexts(
         leaderboard="Who names colours best?",
         curves="Accuracy on validation pictures.",
         costs="Each painter at the end.",

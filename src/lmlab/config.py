@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lmlab.messages import suggest as suggest
 from lmlab.messages import suggest_near as suggest_near
 from lmlab.messages import with_article as with_article
+from lmlab.parsing import load_toml
 
 
 class Config(BaseModel):
@@ -58,7 +59,7 @@ def _explain(cls: type[Config], item: dict[str, Any], where: str) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file; a ValueError names the line that does not parse."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return load_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(f"{path} does not exist") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
@@ -102,6 +103,6 @@ def _literal(text: str) -> Any:
     if text.lower() == "none":
         return None
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return load_toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text

@@ -13,8 +13,8 @@ from lmlab.analysis.alignment import Alignment
 from lmlab.analysis.embedding import Pool, Reading, TokenVectors, Vectors
 from lmlab.analysis.pictures.text_attention import region_inputs
 from lmlab.decoding.filler import BEAMS, Filled, Order
+from lmlab.decoding.interpolation import InterpolatedModel
 from lmlab.decoding.kind_view import KindView
-from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score
 from lmlab.decoding.search_tree import SearchTree
@@ -94,9 +94,9 @@ def load_predictor(
 
     task: Any = create_objective(upgrade_task(read_json(path / TASK)), tokenizer, None, processor)
     task.open(path)
-    if outside := task.outside(path):
+    if missing := task.external_folders(path):
         raise ValueError(
-            f"{path} reads the states of {', '.join(outside)}, and has no copy of them in its folder states; copy the "
+            f"{path} reads the states of {', '.join(missing)}, and has no copy of them in its folder states; copy the "
             "whole run, or fine-tune it again"
         )
     heads = torch.nn.ModuleDict(task.heads(model))
@@ -347,7 +347,9 @@ class LanguageModel(MediaMethods):
                     f"{other.path or other} cannot be mixed with {self.path or self}: they read a text in other frames "
                     f"(one backwards, or with other special tokens around it); mix models with the same frame"
                 )
-        return LanguageModel(model=Mixture(parts, weights=weights), tokenizer=self.tokenizer, own_frame=self.frame)
+        return LanguageModel(
+            model=InterpolatedModel(parts, weights=weights), tokenizer=self.tokenizer, own_frame=self.frame
+        )
 
     @suggest_keywords
     def learn_mixture(

@@ -19,14 +19,14 @@ from lmlab.data.readers.sounds import read_sound
 from lmlab.decoding.actor import open_environment
 from lmlab.decoding.composer import Composition
 from lmlab.decoding.sampling import Sampling, SamplingOptions
-from lmlab.messages import check_text, check_whole_number, suggest_keywords
+from lmlab.messages import check_path, check_paths, check_text, check_whole_number, suggest_keywords
 from lmlab.progress import ReportProgress
 from lmlab.roles import Roles
 from lmlab.tokenizers.processors.pictures import PixelArray
 
 if TYPE_CHECKING:
     from lmlab.analysis.pictures.matching import ZeroShot
-    from lmlab.analysis.pictures.search import Found
+    from lmlab.analysis.pictures.search import SearchHits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,20 +39,21 @@ class MediaMethods(Roles):
 
         Those of texts are `lm.matcher.embed_texts(texts)`; the cosine of two of them is their product.
         """
-        given = [paths] if isinstance(paths, (str, Path)) else paths
+        given = check_paths("paths", paths)
         read = self.matcher.embed_sources([picture_source(str(path)) for path in given])
         if read.problems:
             raise ValueError(read.problems[0])
         return read.vectors
 
     @suggest_keywords
-    def find(self, query: str, data: str | Path, *, top: int = 5) -> Found:
+    def find(self, query: str, data: str | Path, *, top: int = 5) -> SearchHits:
         """The pictures of a folder or table that are nearest to a text or to the path of a picture, best first.
 
         >>> lm.find("a red circle", "pictures").hits[0].name
         """
         from lmlab.analysis.pictures.search import search
 
+        data = check_path("data", data)
         return search(self.matcher, check_text("query", query), str(data), top=check_whole_number("top", top))
 
     @suggest_keywords
@@ -75,8 +76,7 @@ class MediaMethods(Roles):
 
         >>> lm.caption("photo.png", beams=5)
         """
-        given = [pictures] if isinstance(pictures, (str, Path)) else list(pictures)
-        pixels = [read_picture(path) for path in given]
+        pixels = [read_picture(path) for path in check_paths("pictures", pictures)]
         found = self.captioner.caption(pixels, beams=check_whole_number("beams", beams), length_penalty=length_penalty)
         best = [each[0].text if each else "" for each in found]
         return best[0] if isinstance(pictures, (str, Path)) else best
@@ -91,7 +91,7 @@ class MediaMethods(Roles):
 
         >>> lm.transcribe("speech.wav")
         """
-        given = [recordings] if isinstance(recordings, (str, Path)) else list(recordings)
+        given = check_paths("recordings", recordings)
         transcriber, beams = self.transcriber, check_whole_number("beams", beams)
         found = [transcriber.transcribe(read_sound(path), language=language, beams=beams).text for path in given]
         return found[0] if isinstance(recordings, (str, Path)) else found
@@ -114,7 +114,7 @@ class MediaMethods(Roles):
         >>> lm.compose(output="tune.mid", seed=7).performance.seconds
         """
         made = self.composer.compose(
-            None if prime is None else read_prime(Path(prime)),
+            None if prime is None else read_prime(Path(check_path("prime", prime))),
             tokens=check_whole_number("tokens", tokens),
             sampling=Sampling(**sampling),
             most=prime_tokens,
@@ -145,7 +145,7 @@ class MediaMethods(Roles):
         >>> lm.draw("seven.png", count=4, temperature=0.9)[0].shape
         """
         return self.painter.draw(
-            None if given is None else read_picture(given),
+            None if given is None else read_picture(check_path("given", given)),
             caption=None if caption is None else check_text("caption", caption),
             rows=rows,
             count=check_whole_number("count", count),
@@ -171,7 +171,7 @@ class MediaMethods(Roles):
         >>> lm.act("builtin:cart-pole", returns=[100, 500]).table()
         """
         name, episodes = self.path.name if self.path else self.kind, check_whole_number("episodes", episodes)
-        if env == WORLD:
+        if check_text("env", env) == WORLD:
             if returns is not None or seed:
                 raise ValueError(f"{WORLD} has missions and no returns: leave out returns and seed")
             return measure_success(self.command_follower, run=name, missions=episodes, progress=progress).rates

@@ -6,7 +6,9 @@ import difflib
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 
@@ -60,21 +62,31 @@ R = TypeVar("R")
 
 
 def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """A function whose TypeError about an unknown keyword argument names the nearest one."""
-    allowed: list[str] = []
+    """A function whose TypeErrors about its arguments name them: the nearest keyword, or those that it needs."""
+    parameters = inspect.signature(function).parameters.values()
+    positional = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    most = len(positional) if all(each.kind is not each.VAR_POSITIONAL for each in parameters) else sys.maxsize
+    needed = [each.name for each in positional if each.default is each.empty]
 
     @functools.wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        if kwargs and not allowed:
-            allowed.extend(_keywords(function))
-        for name in kwargs:
-            if name not in allowed:
-                raise TypeError(f"{function.__name__}() has no argument {name!r}{suggest(name, allowed)}")
+        if unknown := [name for name in kwargs if name not in _keywords(function)]:
+            raise TypeError(
+                f"{function.__name__}() has no argument {unknown[0]!r}{suggest(unknown[0], _keywords(function))}"
+            )
+        if len(args) > most:
+            named = [name for name in _keywords(function) if name not in {each.name for each in positional}]
+            raise TypeError(
+                f"{function.__name__}(… {_short(args[most])}): give this by name: {', '.join(f'{n}=' for n in named)}"
+            )
+        if missing := [name for name in needed[len(args) :] if name not in kwargs]:
+            raise TypeError(f"{function.__name__}() needs {', '.join(missing)}")
         return function(*args, **kwargs)
 
     return checked
 
 
+@functools.cache
 def _keywords(function: Callable[..., object]) -> list[str]:
     """The keyword arguments of a function, those of `**options: Unpack[Record]` included."""
     names: list[str] = []
@@ -103,6 +115,26 @@ def check_texts(name: str, value: Any) -> list[str]:
             f"{name} = {_short(value)}: give a text (str) or a list of texts, not {_kind(value)}{_fix(value)}"
         )
     return [check_text(f"{name}[{number}]", each) for number, each in enumerate(value)]
+
+
+def check_paths(name: str, value: Any) -> list[str | Path]:
+    """One path, or several, as a list; a TypeError names the argument where it is something else."""
+    if isinstance(value, (str, Path)):
+        return [value]
+    if isinstance(value, (bytes, bytearray, dict)) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} = {_short(value)}: give a path (str or Path) or a list of paths, not {_kind(value)}")
+    given = list(value)
+    for number, each in enumerate(given):
+        if not isinstance(each, (str, Path)):
+            raise TypeError(f"{name}[{number}] = {_short(each)}: give a path (str or Path), not {_kind(each)}")
+    return given
+
+
+def check_path(name: str, value: Any) -> str | Path:
+    """The path; a TypeError names the argument where it is something else."""
+    if not isinstance(value, (str, Path)):
+        raise TypeError(f"{name} = {_short(value)}: give a path (str or Path), not {_kind(value)}")
+    return value
 
 
 def check_whole_number(name: str, value: Any) -> int:

@@ -26,7 +26,6 @@ from lmlab.decoding.translator import Translator
 from lmlab.decoding.writer import Writer
 from lmlab.models import find, frame_of, name_of
 from lmlab.models.abilities import (
-    Captions,
     ChoosesActions,
     FollowsCommands,
     LearnsNext,
@@ -34,6 +33,7 @@ from lmlab.models.abilities import (
     PredictsBothWays,
     PredictsNext,
     Transcribes,
+    WritesCaptions,
     WritesTarget,
     ability,
     require,
@@ -42,7 +42,7 @@ from lmlab.models.descriptions import describe_use
 from lmlab.tokenizers.chat_template import ChatTemplate
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
 from lmlab.tokenizers.processors.captioned_pixels import CaptionedPixels
-from lmlab.tokenizers.processors.episodes import EpisodeProcessor
+from lmlab.tokenizers.processors.episode_scaling import EpisodeProcessor
 from lmlab.tokenizers.processors.joined import JoinedTokenizer
 from lmlab.tokenizers.processors.notes import MusicTokenizer
 from lmlab.tokenizers.processors.pictures import PictureProcessor
@@ -111,6 +111,12 @@ class Roles(Analyses):
             raise ValueError(describe_use(self.path or "RUN", find(self.kind)))
         return self.own_predictor
 
+    def _processor_of(self, kind: type[T], data: str, *, use: str) -> T:
+        """The processor; a ValueError where the run has none of this kind."""
+        if not isinstance(self.processor, kind):
+            raise ValueError(f"{self.path or self} has no processor.json of {data}, so it cannot {use}")
+        return self.processor
+
     @property
     def writer(self) -> Writer:
         """Continues texts; of a model in both directions, from left to right."""
@@ -158,8 +164,9 @@ class Roles(Analyses):
         found = self.as_kind(Pixels)
         if found is None:
             raise ValueError(
-                f"{self.path or self} has not learnt the pixels of pictures; train one: "
-                "lmlab train gpt2 PICTURES --tokenizer pixels:16 -o RUN"
+                f"{self.path or self} has not learnt to draw; train one: "
+                "lmlab train gpt2 PICTURES --tokenizer pixels:16 -o RUN, or, for captions, "
+                "lmlab train gpt2 captions=TABLE -o RUN"
             )
         return Painter(model=found[0], tokenizer=found[1])
 
@@ -193,7 +200,7 @@ class Roles(Analyses):
         """Generates a target from a source."""
         others = {
             Transcribes: "recordings, not text: lmlab transcribe RUN FILE.wav",
-            Captions: "pictures, not text: lmlab caption RUN PICTURE",
+            WritesCaptions: "pictures, not text: lmlab caption RUN PICTURE",
             FollowsCommands: "pictures with commands, not text: lmlab act RUN --env builtin:world",
         }
         for kind, advice in others.items():
@@ -210,13 +217,12 @@ class Roles(Analyses):
     def transcriber(self) -> Transcriber:
         """Writes the text of recordings."""
         model = require(self.model, Transcribes)
-        if not isinstance(self.processor, SoundProcessor):
-            raise ValueError(f"{self.path or self} has no processor.json of sounds, so it cannot read recordings")
+        processor = self._processor_of(SoundProcessor, "sounds", use="read recordings")
         return Transcriber(
             model=model,
             tokenizer=self.text_tokenizer,
             frame=self.frame,
-            processor=self.processor,
+            processor=processor,
             never=getattr(self.model.config, "suppress", ()),
             never_first=getattr(self.model.config, "suppress_first", ()),
         )
@@ -226,40 +232,38 @@ class Roles(Analyses):
         """Acts in environments."""
         if (found := self.as_kind(EpisodeTokens)) is not None:
             return Actor(model=TokenPolicy(*found), processor=found[1].scales)
+        if isinstance(self.model, FollowsCommands):
+            raise ValueError("a model that follows commands acts in one environment: give builtin:world")
         model = require(self.model, ChoosesActions)
-        if not isinstance(self.processor, EpisodeProcessor):
-            raise ValueError(f"{self.path or self} has no processor.json of episodes, so it cannot act")
-        return Actor(model=model, processor=self.processor)
+        processor = self._processor_of(EpisodeProcessor, "episodes", use="act")
+        return Actor(model=model, processor=processor)
 
     @property
     def matcher(self) -> Matcher:
         """Gives pictures and texts vectors in one space: search and zero-shot labels."""
         model = require(self.model, MatchesPictures)
-        if not isinstance(self.processor, PictureProcessor):
-            raise ValueError(f"{self.path or self} has no processor.json of pictures, so it cannot read them")
+        processor = self._processor_of(PictureProcessor, "pictures", use="read them")
         return Matcher(
             model=model,
             tokenizer=self.text_tokenizer,
             frame=self.frame,
-            processor=self.processor,
+            processor=processor,
             window=int(self.model.window),
         )
 
     @property
     def captioner(self) -> PictureCaptioner:
         """Writes captions of pictures."""
-        model = require(self.model, Captions)
-        if not isinstance(self.processor, PictureProcessor):
-            raise ValueError(f"{self.path or self} has no processor.json of pictures, so it cannot read pictures")
-        return PictureCaptioner(model=model, tokenizer=self.text_tokenizer, frame=self.frame, processor=self.processor)
+        model = require(self.model, WritesCaptions)
+        processor = self._processor_of(PictureProcessor, "pictures", use="read pictures")
+        return PictureCaptioner(model=model, tokenizer=self.text_tokenizer, frame=self.frame, processor=processor)
 
     @property
     def command_follower(self) -> CommandFollower:
         """Writes the actions that commands call for in pictures."""
         model = require(self.model, FollowsCommands)
-        if not isinstance(self.processor, PictureProcessor):
-            raise ValueError(f"{self.path or self} has no processor.json of pictures, so it cannot read pictures")
-        return CommandFollower(model=model, tokenizer=self.text_tokenizer, frame=self.frame, processor=self.processor)
+        processor = self._processor_of(PictureProcessor, "pictures", use="read pictures")
+        return CommandFollower(model=model, tokenizer=self.text_tokenizer, frame=self.frame, processor=processor)
 
     @property
     def aligner(self) -> Aligner:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,14 @@ def training_seconds(line: Mapping[str, Any]) -> float:
     """Return the seconds of training alone at a line of metrics.jsonl; of everything, if it has no speed."""
     unit, rate = read_speed(line) or ("", 0.0)
     return float(line[unit] / rate if rate else line["cost"]["seconds"])
+
+
+def parse_bytes(text: str) -> int:
+    """Return the bytes of an amount of memory: `512M`, `2G`, `1.5GB`; a ValueError where it is not one."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT])B?\s*", text, re.IGNORECASE)
+    if match is None or not float(match[1]):
+        raise ValueError(f"{text!r} is no amount of memory; give a number with K, M or G, such as 512M or 2G")
+    return int(float(match[1]) * 1000.0 ** (1 + "kmgt".index(match[2].lower())))
 
 
 def bits_per_byte(nats: float, bytes_: float) -> float:

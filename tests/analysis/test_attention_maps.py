@@ -12,6 +12,7 @@ from lmlab.analysis.attention import Attention, Links, Rollout, read_attention, 
 from lmlab.language_model import LanguageModel, load
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class, systems_that_read
+from lmlab.models.abilities import FillsMasks, ability
 from lmlab.models.model import EncoderDecoder
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
@@ -61,6 +62,10 @@ def test_the_watched_pass_is_the_fused_one(name: str) -> None:
     layers, _, queries, keys = found.weights.shape
     assert (layers, queries, keys) == (3, len(found.queries), len(found.queries))
     assert np.allclose(found.weights.sum(-1), 1, atol=1e-5)
+    hidden = read_attention(lm, "the cat sat on the mat .", masked=[2])["self"]
+    masks = ability(lm.model, FillsMasks) is not None
+    assert hidden.removed == (() if masks else ((2, found.queries[2]),))
+    assert hidden.weights.shape == (layers, found.weights.shape[1], *[queries - (not masks)] * 2)
     tokens = torch.arange(9)[None]
     with torch.no_grad():
         plain = lm.model(tokens).hidden

@@ -142,6 +142,6 @@ def test_translations_have_the_probability_of_their_tokens(tmp_path: Path, kind:
         expected.append(float(sum(logits[i, token] for i, token in enumerate(row[1:]))) / math.log(2))
     assert target_bits(lm, [source] * 2, targets) == pytest.approx(expected, rel=1e-4)
     found = weigh_translations(lm, source, targets)
-    assert sum(each.share for each in found.targets) == pytest.approx(1)
+    assert sum(each.fraction for each in found.targets) == pytest.approx(1)
     with pytest.raises(ValueError, match="give two or more"):
         weigh_translations(lm, source, targets[:1])

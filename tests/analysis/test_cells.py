@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.analysis.cells.activations import CellText, Part, Read, cell_parts, read_cells
+from lmlab.analysis.cells.activations import CellPart, CellText, Read, cell_parts, read_cells
 from lmlab.analysis.cells.properties import find_property, in_brackets, in_quotes, late_in_line, matches
 from lmlab.analysis.cells.search import rank_cells, search_cells
 from lmlab.analysis.layer_vectors import SEGMENT
 from lmlab.layers.recurrent import GRULayer, LSTMLayer
 from lmlab.layers.watching import watching, watching_layers
 from lmlab.metrics.auc import areas
-from lmlab.runs.model_files import teach_letters
+from lmlab.runs.model_files import set_spellings
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
 from tolerances import rounding
@@ -79,7 +79,7 @@ def test_elmo_shows_the_cells_from_left_to_right_of_words_that_it_spells() -> No
     tokenizer = train("spelled:6", [TEXT])
     shape = {"vocabulary": tokenizer.predicted, "width": 6, "cells": 9, "filters": [[2, 6]], "letter_width": 4}
     lm = random_model("elmo", tokenizer, **shape)
-    teach_letters(lm.model, tokenizer)
+    set_spellings(lm.model, tokenizer)
     read = read_cells(lm, "the quokka sat on the wombat", parts=["hidden"])
     assert read.tokens == ["the", "quokka", "sat", "on", "the", "wombat"]
     assert [part.path for part in read.activations] == [f"recurrent.0.layers.{n}.inside.hidden" for n in range(2)]
@@ -186,7 +186,7 @@ def test_a_planted_cell_is_found_and_judged_on_the_other_half() -> None:
     values = generator.normal(size=(800, 30)).astype(np.float32)
     values[:, 17] = -3 * marks + generator.normal(size=800)
     values[400:, 5] = 9 * marks[400:]  # it follows the property only where it is judged
-    read = Read(text, list(text), [(i, i + 1) for i in range(800)], {Part(1, "cell", "x"): values})
+    read = Read(text, list(text), [(i, i + 1) for i in range(800)], {CellPart(1, "cell", "x"): values})
     found = rank_cells(read, marks, name="quotes", top=30)
     best = found.found[0]
     assert (best.layer, best.part, best.unit, best.sign) == (1, "cell", 17, -1)

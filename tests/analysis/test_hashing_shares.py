@@ -16,9 +16,9 @@ def test_two_buckets_on_a_circle_are_the_sides_of_a_line(rounds: int) -> None:
     """A random line parts two directions with probability angle / π, in each round anew."""
     degrees = [10.0, 60.0, 120.0, 170.0]
     found = share_buckets(degrees, width=2, buckets=2, rounds=rounds, pairs=4000)
-    for angle, share in zip(degrees, found, strict=True):
+    for angle, fraction in zip(degrees, found, strict=True):
         expected = 1 - (angle / 180) ** rounds
-        assert share == pytest.approx(expected, abs=5 * math.sqrt(20 * expected * (1 - expected) / 4000) + 0.01)
+        assert fraction == pytest.approx(expected, abs=5 * math.sqrt(20 * expected * (1 - expected) / 4000) + 0.01)
 
 
 def test_near_vectors_share_a_bucket_more_often_and_more_rounds_find_more() -> None:

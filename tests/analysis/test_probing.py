@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.analysis.probing import Examples, _read, description_length, fit, predict_right, probe
-from lmlab.analysis.probing_sets import SETS, Item, Question, ask, ask_sentences
+from lmlab.analysis.probing import LabelledVectors, _read, description_length, fit, predict_right, probe
+from lmlab.analysis.probing_sets import SETS, ProbedSentence, ProbeLabel, ask, ask_sentences
 from lmlab.analysis.readers import read_treebank
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.statistics import Scores, wilson
-from lmlab.runs.model_files import teach_letters
+from lmlab.runs.model_files import set_spellings
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
 
@@ -62,7 +62,7 @@ def test_a_linear_probe_is_scikit_learns_regression() -> None:
     generator = np.random.default_rng(0)
     y = generator.integers(0, 3, 300)
     x = generator.normal(size=(300, 6)) + 0.8 * np.eye(6)[y]
-    fitted = fit(Examples(torch.tensor(x, dtype=torch.float32), torch.tensor(y)), classes=3, decay=1e-3)
+    fitted = fit(LabelledVectors(torch.tensor(x, dtype=torch.float32), torch.tensor(y)), classes=3, decay=1e-3)
     scaled = (x - x.mean(0)) / x.std(0)
     theirs = linear_model.LogisticRegression(C=1 / (2 * 1e-3 * 300), tol=1e-8, max_iter=1000).fit(scaled, y)
     ours = fitted.log_probabilities(torch.tensor(x, dtype=torch.float32)).exp().numpy()
@@ -72,7 +72,7 @@ def test_a_linear_probe_is_scikit_learns_regression() -> None:
 def test_only_a_hidden_layer_reads_an_exclusive_or() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(800, 2, generator=generator)
-    examples = Examples(x, ((x[:, 0] > 0) ^ (x[:, 1] > 0)).long())
+    examples = LabelledVectors(x, ((x[:, 0] > 0) ^ (x[:, 1] > 0)).long())
     assert predict_right(fit(examples, classes=2), examples).sum() < 520
     assert predict_right(fit(examples, classes=2, kind="mlp"), examples).sum() > 760
 
@@ -83,20 +83,20 @@ def test_the_online_code_by_hand() -> None:
     labels = torch.randint(0, 4, (2000,), generator=generator)
     noise = torch.randn(2000, 8, generator=generator)
     telling = torch.eye(4)[labels]
-    assert description_length(Examples(noise, labels), classes=4) == pytest.approx(4000, rel=0.1)
-    assert description_length(Examples(telling, labels), classes=4) < 300
-    few = Examples(noise[:6], labels[:6])
+    assert description_length(LabelledVectors(noise, labels), classes=4) == pytest.approx(4000, rel=0.1)
+    assert description_length(LabelledVectors(telling, labels), classes=4) < 300
+    few = LabelledVectors(noise[:6], labels[:6])
     assert description_length(few, classes=6) == pytest.approx(6 * math.log2(6))  # one portion, the uniform code
 
 
-def items(count: int, seed: int) -> list[Item]:
+def items(count: int, seed: int) -> list[ProbedSentence]:
     """Sentences of words, each with a letter that its own first letter gives, and one that the word before gives."""
     generator = np.random.default_rng(seed)
     words = ["cat", "mat", "dog", "log", "sat", "ran", "the", "on"]
     found = []
     for _ in range(count):
         chosen = generator.choice(words, 6).tolist()
-        found.append(Item(chosen, [Question((place,), chosen[place][0]) for place in range(6)]))
+        found.append(ProbedSentence(chosen, [ProbeLabel((place,), chosen[place][0]) for place in range(6)]))
     return found
 
 
@@ -127,8 +127,8 @@ def test_answers_of_one_sentence_are_resampled_together() -> None:
     read, judged = _read(lm, items(60, 0)), _read(lm, tested)
     numbers = {label: number for number, label in enumerate(sorted({each.label for each in read.answers}))}
     learnt, true = (torch.tensor([numbers[each.label] for each in part.answers]) for part in (read, judged))
-    fitted = fit(Examples(read.layers[0], learnt), classes=len(numbers))
-    right = predict_right(fitted, Examples(judged.layers[0], true)).tolist()
+    fitted = fit(LabelledVectors(read.layers[0], learnt), classes=len(numbers))
+    right = predict_right(fitted, LabelledVectors(judged.layers[0], true)).tolist()
     sentences = [number for number in range(30) for _ in range(6)]
     assert [answer.sentence for answer in judged.answers] == sentences
     expected = Scores(Accuracy(), {"probe": [right]}, [True] * 180, groups=sentences).estimate("probe")
@@ -141,13 +141,19 @@ def test_vectors_are_means_over_pieces_and_pairs_are_joined() -> None:
     torch.manual_seed(0)
     lm = random_model("gpt2", train("characters", [TEXT]), width=8, heads=2, layers=1, window=12)
     words = ["the", "cat", "sat", "mat"]
-    read = _read(lm, [Item(words, [Question((1,), "a"), Question((3,), "c")]), Item(["dog"], [Question((), "d")])])
+    read = _read(
+        lm,
+        [
+            ProbedSentence(words, [ProbeLabel((1,), "a"), ProbeLabel((3,), "c")]),
+            ProbedSentence(["dog"], [ProbeLabel((), "d")]),
+        ],
+    )
     assert [answer.label for answer in read.answers] == ["a", "d"]  # 11 of 15 characters are read
     assert read.left_out == 1
     (vectors,) = lm.embed("the cat sat")
     expected = vectors.vectors[4:7].mean(0)
     assert np.allclose(read.layers[1][0], expected, atol=1e-5)
-    pair = _read(lm, [Item(words, [Question((0, 1), "b")])])
+    pair = _read(lm, [ProbedSentence(words, [ProbeLabel((0, 1), "b")])])
     the = vectors.vectors[:3].mean(0)
     assert np.allclose(pair.layers[1][0], np.concatenate([the, expected, the * expected]), atol=1e-5)
 
@@ -156,7 +162,7 @@ def test_the_twin_reads_letters_too() -> None:
     tokenizer = train("spelled:6", [TEXT])
     shape = {"vocabulary": tokenizer.predicted, "width": 6, "cells": 9, "filters": [[2, 6]], "letter_width": 4}
     lm = random_model("lm-1b", tokenizer, **shape)
-    teach_letters(lm.model, tokenizer)
+    set_spellings(lm.model, tokenizer)
     found = probe(lm, items(20, 0), items(10, 1), control=False)
     assert found.layers[0].random is not None
     assert found.layers[0].random > 0.5  # its vectors differ from word to word
@@ -172,8 +178,8 @@ def test_classes_that_were_never_learnt_cannot_judge() -> None:
 def test_fitting_leaves_the_common_generator_alone() -> None:
     x, y = torch.randn(40, 3), torch.arange(40) % 2
     before = torch.random.get_rng_state()
-    first, second = (fit(Examples(x, y), classes=2, kind="mlp", seed=3) for _ in range(2))
-    description_length(Examples(x, y), classes=2)
+    first, second = (fit(LabelledVectors(x, y), classes=2, kind="mlp", seed=3) for _ in range(2))
+    description_length(LabelledVectors(x, y), classes=2)
     assert torch.equal(torch.random.get_rng_state(), before)
     assert torch.equal(first.log_probabilities(x), second.log_probabilities(x))
 

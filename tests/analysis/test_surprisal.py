@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lmlab.analysis.surprisal import compare_surprisals, read_surprisals
-from lmlab.runs.model_files import teach_letters
+from lmlab.runs.model_files import set_spellings
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
 
@@ -40,7 +40,7 @@ def test_words_that_the_file_does_not_have_keep_their_letters() -> None:
     shape = {"vocabulary": tokenizer.predicted, "width": 6, "cells": 9, "filters": [[2, 6]], "letter_width": 4}
     torch.manual_seed(0)
     lm = random_model("lm-1b", tokenizer, **shape)
-    teach_letters(lm.model, tokenizer)
+    set_spellings(lm.model, tokenizer)
     (found,) = read_surprisals(lm, "the quokka sat\non a wombat").texts
     assert [token.token for token in found.tokens] == ["the", "quokka", "sat", "<eos>", "on", "a", "wombat"]
     assert math.fsum(word.bits for word in found.words) == pytest.approx(lm.score("the quokka sat\non a wombat").bits)

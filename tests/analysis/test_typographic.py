@@ -9,9 +9,10 @@ import pytest
 
 from lmlab.analysis.pictures.matching import ZeroShot
 from lmlab.analysis.pictures.typographic import attack, choose_wrong
-from lmlab.data.readers.pictures.files import ArraySource, PictureRow, find_pictures
+from lmlab.data.readers.pictures.files import find_pictures
 from lmlab.data.readers.pictures.lettering import INK, PAPER, letter_dots, write_word
 from lmlab.data.readers.pictures.signs import make_sign
+from lmlab.data.readers.pictures.sources import ArraySource, PictureRow
 from lmlab.pages.views import to_page
 from lmlab.tokenizers.processors.pictures import PictureProcessor
 

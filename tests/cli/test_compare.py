@@ -104,9 +104,9 @@ def test_the_bar_knows_how_much_of_any_budget_is_spent() -> None:
 
 
 def test_masked_systems_get_a_table_of_their_own(lmlab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lmlab.comparison import held_out
+    from lmlab.comparison import shared_test_data
 
-    monkeypatch.setattr(held_out, "PART_TOKENS", 300)
+    monkeypatch.setattr(shared_test_data, "PART_TOKENS", 300)
     words = ["compare", "book.txt", "--models", "ngram,roberta", "--budget", "640tokens", *FAST, "-o", "both"]
     said = lmlab(*words)
     assert said.code == 0, said.err

@@ -97,6 +97,9 @@ def test_evaluate_gives_the_scores_of_finetune(
         assert found[name] == each.value
         assert found["intervals"][name] == [each.low, each.high]
     assert found["trained_on"] > 0
+    own = json.loads(run_command("evaluate", str(done.path), "--json").out)
+    assert (own["examples"], own["split"], own["intervals"]) == (count, "test", found["intervals"])
+    assert json.loads(run_command("evaluate", str(done.path), "--limit", "2", "--json").out)["examples"] == 2
 
 
 @pytest.mark.parametrize("task", ["classification", "tagging", "spans"])

@@ -1,4 +1,4 @@
-"""Folders of fine-tuned runs and studies: what is ours is gone on with, and nothing of the user's is ever removed."""
+"""Folders of fine-tuned runs and studies: what is ours is resumed, and nothing of the user's is ever removed."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rich.text import Text
 
-from lmlab.analysis.layer_mix import Mixed, TaskLayers
+from lmlab.analysis.layer_mix import LearntMix, TaskLayers
 from lmlab.cli.commands import load_command
 from lmlab.cli.inspect import COMMANDS
 from lmlab.cli.inspect.display import show
@@ -150,7 +150,7 @@ def test_layers(run_command, tmp_path: Path) -> None:
     scores = torch.tensor([0.0, 1.0, 2.0])
     write_tensors(tmp_path / "tuned" / "head.safetensors", {"mix.scores": scores, "mix.gamma": torch.tensor(1.5)})
     found = json.loads(run_command("inspect", "layers", "tuned", "--json").out)
-    assert found["runs"][0]["shares"] == pytest.approx(scores.softmax(0).tolist())
+    assert found["runs"][0]["weights"] == pytest.approx(scores.softmax(0).tolist())
     assert "reads layer 2 most (66.5%)" in run_command("inspect", "layers", "tuned").out
     write_tensors(tmp_path / "tuned" / "head.safetensors", {"head.weight": scores})
     assert "has learnt no mix of layers" in run_command("inspect", "layers", "tuned").err
@@ -161,15 +161,16 @@ def test_layers(run_command, tmp_path: Path) -> None:
 
 def test_an_even_mix_reads_all_layers_alike() -> None:
     assert (
-        "reads all layers alike (33.0% to 33.9%)" in TaskLayers([Mixed("a", "tagging", [0.33, 0.339, 0.331], 1)]).lead()
+        "reads all layers alike (33.0% to 33.9%)"
+        in TaskLayers([LearntMix("a", "tagging", [0.33, 0.339, 0.331], 1)]).lead()
     )
-    assert "reads layer 0 most (37.0%)" in TaskLayers([Mixed("a", "tagging", [0.37, 0.33, 0.3], 1)]).lead()
+    assert "reads layer 0 most (37.0%)" in TaskLayers([LearntMix("a", "tagging", [0.37, 0.33, 0.3], 1)]).lead()
 
 
 @pytest.mark.parametrize("width", [30, 40, 60, 200])
 def test_numbers_are_never_cut(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    mixed = Mixed("a run with a long name", "classification", [0.1234, 0.2345, 0.6421], 0.99)
+    mixed = LearntMix("a run with a long name", "classification", [0.1234, 0.2345, 0.6421], 0.99)
     show(TaskLayers([mixed, mixed]), output=None, json_=False)
     said = capsys.readouterr().out
     assert all(said.count(number) >= 2 for number in ("0.99", "12.3%", "23.4%", "64.2%"))

@@ -177,7 +177,6 @@ def test_a_file_for_another_task_names_what_the_run_does(
     for run, data, words in (
         (runs.names, ["reviews.tsv"], "this run tags words, and reviews.tsv is for classification; give a CoNLL file"),
         (runs.stars, ["names.conll"], "this run classifies texts, and names.conll is for tagging"),
-        (runs.names, [], f"lmlab evaluate {runs.names} test.conll"),
     ):
         result = run_command("evaluate", run, *data)
         assert result.code == 2

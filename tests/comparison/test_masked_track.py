@@ -16,7 +16,7 @@ import torch
 
 import lmlab
 from comparison_texts import SETTINGS, small
-from lmlab.comparison import held_out as held_out_text
+from lmlab.comparison import shared_test_data
 from lmlab.comparison.folder import Published, add, run_comparison
 from lmlab.comparison.leaderboard import headline, read_rankings
 from lmlab.comparison.records import read_curve, upgrade_record
@@ -39,13 +39,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:the text is one document", "igno
 def masked(book: Path, tmp_path_factory: pytest.TempPathFactory) -> Published:
     """A left-to-right system and three masked ones, pseudo-log-likelihoods on a short part."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_out_text, "PART_TOKENS", PART)
+        patch.setattr(shared_test_data, "PART_TOKENS", PART)
         return run_comparison(small(book, models=MODELS), tmp_path_factory.mktemp("masked") / "compared", csv=True)
 
 
 @pytest.fixture
 def short_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_out_text, "PART_TOKENS", PART)
+    monkeypatch.setattr(shared_test_data, "PART_TOKENS", PART)
 
 
 def untrained(kind: str = "bert", **settings: object) -> LanguageModel:

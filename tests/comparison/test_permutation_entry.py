@@ -9,7 +9,7 @@ import pytest
 
 import lmlab
 from comparison_texts import lines, small
-from lmlab.comparison import held_out
+from lmlab.comparison import shared_test_data
 from lmlab.comparison.folder import run_comparison
 from lmlab.comparison.plan import choose_systems
 
@@ -18,7 +18,7 @@ from lmlab.comparison.plan import choose_systems
 def test_each_ability_is_ranked_separately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.txt").write_text(lines(300))
     conditions = small(tmp_path / "text.txt", models="ngram,roberta,xlnet")
-    monkeypatch.setattr(held_out, "PART_TOKENS", 300)
+    monkeypatch.setattr(shared_test_data, "PART_TOKENS", 300)
     run_comparison(conditions, tmp_path / "out")
     board = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
     bits = {entry["kind"]: entry["bits_per_byte"] for entry in board["entries"]}

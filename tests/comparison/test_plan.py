@@ -100,7 +100,7 @@ def test_too_little_test_text_says_how_much_is_needed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"at least 200: give a text of at least 2,000 bytes"):
         check_corpora(prepare_corpora(conditions, Unwatched()), conditions)
     conditions = small(path, data={"split": [0.8, 0.2]})
-    with pytest.raises(ValueError, match=r"no test text is held out.*third share"):
+    with pytest.raises(ValueError, match=r"no test text is held out.*third fraction"):
         check_corpora(prepare_corpora(conditions, Unwatched()), conditions)
 
 

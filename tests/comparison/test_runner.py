@@ -137,7 +137,7 @@ def test_a_budget_in_time_is_what_training_takes(book: Path, tmp_path: Path, mon
 
         method = "a clock of paper"
 
-        def __init__(self, *arguments: object) -> None: ...
+        def __init__(self, *arguments: object, **options: object) -> None: ...
 
         def lap(self) -> Cost:
             return Cost(0.01, 0.01, 0.1)
@@ -298,9 +298,9 @@ def test_comparison_score_and_report_print_the_same_number(
     from typer.testing import CliRunner
 
     from lmlab.cli import app
-    from lmlab.comparison import held_out
+    from lmlab.comparison import shared_test_data
 
-    monkeypatch.setattr(held_out, "PART_TOKENS", tokens)
+    monkeypatch.setattr(shared_test_data, "PART_TOKENS", tokens)
     folder = tmp_path / "one"
     board = run_comparison(small(book, models="gpt2,bert"), folder).board
     expected = {"gpt2": board["entries"][0]["bits_per_byte"], "bert": board["masked"][0]["pseudo_bits_per_byte"]}

@@ -13,16 +13,16 @@ from rich.console import Console
 
 from comparison_texts import small
 from lmlab.cli.leaderboard import show
-from lmlab.comparison import held_out
+from lmlab.comparison import shared_test_data
 from lmlab.comparison.folder import Published
-from lmlab.comparison.held_out import make_test_text
 from lmlab.comparison.leaderboard import conclusion, headline, make_board, read_entries, read_rankings, to_csv
 from lmlab.comparison.plan import Skipped, choose_systems
 from lmlab.comparison.plots import AXES, choose_colours, cost_charts, curve_charts
 from lmlab.comparison.ranking import rank
-from lmlab.comparison.records import COSTS, Record, TrackScores, write_record
+from lmlab.comparison.records import COSTS, ComparedRun, TrackScores, write_record
 from lmlab.comparison.report import make_report
 from lmlab.comparison.runner import Results, evaluate_run
+from lmlab.comparison.shared_test_data import make_test_text
 from lmlab.comparison.tracks import TRACKS, systems_of, track_of, tracks_of
 from lmlab.comparison.tracks.next_token import NextToken
 from lmlab.comparison.tracks.track import Track
@@ -42,20 +42,20 @@ def painters(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(LINEAGE, name, System(name, LINEAGE["gpt2"].where, 1880, "nobody", "paints", does=does))
 
 
-def record(system: str, named: list[str], **more: Any) -> Record:
+def record(system: str, named: list[str], **more: Any) -> ComparedRun:
     """As it is read from a file."""
     training: dict[str, float] = dict.fromkeys(COSTS, 1.0)
-    return Record.from_json({
+    return ComparedRun.from_json({
         "name": system, "system": system, "seed": 0, "parameters": 10, "embedding_parameters": 0, "training": training,
         "energy_method": "guess", "rate": None, "sweep": [], "lossy": False, "unknown": 0, "sample": "blue",
         "curve": [], "passage": [("blue", 1.0)], "named": named, "weights_sha256": "", **more,
     })  # fmt: skip
 
 
-def results(conditions: dict[str, Any], *records: Record) -> Results:
+def results(conditions: dict[str, Any], *records: ComparedRun) -> Results:
     described = {**conditions, "fingerprints": {each.system: "one" for each in records}}
     failures = [Skipped("monet", "monet", "no light")] if all(each.system != "monet" for each in records) else []
-    return Results(described, held_out.Tests(TEXTS, TEXTS), [], {each.name: each for each in records}, failures)
+    return Results(described, shared_test_data.Tests(TEXTS, TEXTS), [], {each.name: each for each in records}, failures)
 
 
 @pytest.mark.usefixtures("painters")
@@ -138,11 +138,11 @@ def test_a_system_with_several_abilities_enters_several_tracks(done: Published, 
 
 def test_what_is_measured_of_several_tracks(monkeypatch: pytest.MonkeyPatch, painters: None, tmp_path: Path) -> None:
     monkeypatch.setattr(NextToken, "evaluate", lambda *_: TrackScores(measured={"bits": [1.0] * 40}, lossy=False))
-    found = evaluate_run(None, tmp_path, held_out.Tests(TEXTS, TEXTS), system="turner")  # type: ignore[arg-type]
+    found = evaluate_run(None, tmp_path, shared_test_data.Tests(TEXTS, TEXTS), system="turner")  # type: ignore[arg-type]
     assert found.own.measured["bits"] == [1.0] * 40
     assert found.also["colours"].measured["named"] == COLOURS
     assert found.in_track("colours") is found.also["colours"]
-    assert evaluate_run(None, tmp_path, held_out.Tests(TEXTS, TEXTS), system="vermeer").also == {}  # type: ignore[arg-type]
+    assert evaluate_run(None, tmp_path, shared_test_data.Tests(TEXTS, TEXTS), system="vermeer").also == {}  # type: ignore[arg-type]
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert content["bits"] == [1.5, 2.5]
     assert content["also"]["colours"]["named"] == named(40)
     assert "tokenizer" not in content
-    assert Record.from_json(content).as_json() == content
+    assert ComparedRun.from_json(content).as_json() == content
 
 
 def test_every_track_has_words_and_systems_of_its_own(book: Path) -> None:

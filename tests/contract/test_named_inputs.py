@@ -46,11 +46,11 @@ class Episodes(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding, self.returns, self.observations), (self.recurrent,))
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         return 2.0 * sum(parameter.numel() for parameter in self.recurrent.parameters())
 
 
-class SoundMemory(NamedTuple):
+class EncodedSound(NamedTuple):
     """The mean of the frames of each source [B, D]."""
 
     mean: Tensor
@@ -77,17 +77,17 @@ class Speech(EncoderDecoder):
     def source_window(self) -> int:
         return 3000
 
-    def encode(self, *, frames: Tensor) -> SoundMemory:
+    def encode(self, *, frames: Tensor) -> EncodedSound:
         h = self.encoder(frames)
         record_layer(h)
-        return SoundMemory(h.mean(1))
+        return EncodedSound(h.mean(1))
 
-    def begin(self, memory: SoundMemory, *, beams: int = 1) -> Decoding:
-        return Decoding(memory, torch.zeros(len(memory.mean) * beams, 1))
+    def begin(self, encoded: EncodedSound, *, beams: int = 1) -> Decoding:
+        return Decoding(encoded, torch.zeros(len(encoded.mean) * beams, 1))
 
     def forward(self, tokens: Tensor, *, state: State = None, frames: Tensor | None = None) -> Output:
-        memory = self.encode(frames=frames) if frames is not None else state.memory
-        rows = memory.mean.repeat_interleave(len(tokens) // len(memory.mean), 0)
+        encoded = self.encode(frames=frames) if frames is not None else state.encoded
+        rows = encoded.mean.repeat_interleave(len(tokens) // len(encoded.mean), 0)
         return Output(torch.tanh(self.embedding(tokens) + rows[:, None]), state)
 
     def depths(self) -> list[list[nn.Parameter]]:

@@ -190,7 +190,7 @@ def test_sees_the_whole_source_and_no_future(model: Any) -> None:
 
 @torch.no_grad()
 def test_states_can_be_reordered(model: Any) -> None:
-    """With their sources, and beams among themselves while the memory stays where it is."""
+    """With their sources, and beams among themselves while what is encoded stays where it is."""
     source, lengths, target = batch()
     index = torch.tensor([2, 0, 0])
     _, state = model.step(target[:, :7], model.begin(model.encode(source=source, lengths=lengths)))
@@ -201,7 +201,7 @@ def test_states_can_be_reordered(model: Any) -> None:
     texts = tokens(8, 7, seed=5)
     _, state = model.step(texts[:, :6], model.begin(model.encode(source=source, lengths=lengths), beams=2))
     beams = torch.tensor([1, 1, 2, 3, 5, 4, 6, 6])
-    moved, _ = model.step(texts[beams, 6:], Decoding(state.memory, reorder_state(state.decoder, beams)))
+    moved, _ = model.step(texts[beams, 6:], Decoding(state.encoded, reorder_state(state.decoder, beams)))
     direct, _ = model.step(texts[beams], model.begin(model.encode(source=source, lengths=lengths), beams=2))
     torch.testing.assert_close(moved, direct, atol=1e-5, rtol=1e-5)
 

@@ -99,7 +99,7 @@ def test_a_step_of_pre_training_is_what_torch_counts(name: str) -> None:
         batch = objective.batch(loader.batch(place), np.random.default_rng([0, place]))
         carried = min(model.memory, place * loader.window) if state is not None else 0
         found, after = count_step(learner, batch, state)
-        assert objective.batch_flops(model, batch, remembered=carried) == pytest.approx(found, rel=WITHIN)
+        assert objective.batch_flops(model, batch, memory_length=carried) == pytest.approx(found, rel=WITHIN)
         if carried == model.memory:
             counted, tokens = counted + found, tokens + batch.units["tokens"]
         state = after if model.stateful and not loader.restarts(place + 1) else None

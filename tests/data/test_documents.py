@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmlab.data.corpora.splitting import check_shares, split_documents
+from lmlab.data.corpora.splitting import check_fractions, split_documents
 from lmlab.data.readers import documents as module
 from lmlab.data.readers.documents import Documents, gather
 from lmlab.data.readers.text import Source, TextWarning
@@ -113,8 +113,8 @@ def test_whole_documents_are_split_by_size_and_always_alike(tmp_path: Path) -> N
     texts = [f"document {i} " * (1 + i % 7) for i in range(300)]
     documents, hashes = gathered(tmp_path, texts)
     parts = split_documents(documents, hashes, {"train": 0.8, "valid": 0.1, "test": 0.1})
-    for name, share in (("train", 0.8), ("valid", 0.1), ("test", 0.1)):
-        assert parts[name].size / documents.size == pytest.approx(share, abs=0.01)
+    for name, fraction in (("train", 0.8), ("valid", 0.1), ("test", 0.1)):
+        assert parts[name].size / documents.size == pytest.approx(fraction, abs=0.01)
         assert [texts[int(n.split(".")[0])] for n in parts[name].names or []] == texts_of(parts[name])
     assert sorted(text for part in parts.values() for text in texts_of(part)) == sorted(texts)
     tested = set(texts_of(parts["test"]))
@@ -164,12 +164,12 @@ def test_a_short_text_is_held_out_from_as_far_as_it_goes(tmp_path: Path, size: i
     assert sum(part.size for part in found.values()) == size
 
 
-@pytest.mark.parametrize("shares", [(0.9, 0.2), (0, 1), (1.1, -0.1), (), (0.25,) * 4, (0.9,)])
-def test_wrong_fractions_are_reported(shares: tuple[float, ...]) -> None:
+@pytest.mark.parametrize("fractions", [(0.9, 0.2), (0, 1), (1.1, -0.1), (), (0.25,) * 4, (0.9,)])
+def test_wrong_fractions_are_reported(fractions: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="sum to 1"):
-        check_shares(shares)
+        check_fractions(fractions)
 
 
 def test_shares_of_nothing_are_left_out() -> None:
-    assert check_shares((0.9, 0.1)) == {"train": 0.9, "valid": 0.1}
-    assert check_shares((1, 0, 0)) == {"train": 1.0}
+    assert check_fractions((0.9, 0.1)) == {"train": 0.9, "valid": 0.1}
+    assert check_fractions((1, 0, 0)) == {"train": 1.0}

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from lmlab.data import make_config, prepare
 from lmlab.data.corpora.episodes import EpisodeSplit, fit_processor, make_split
-from lmlab.data.loaders.episodes import EpisodeLoader, cut_windows
+from lmlab.data.loaders.episode_windows import EpisodeLoader, cut_windows
 from lmlab.data.readers.cart_pole import failed, make_episodes, move
-from lmlab.data.readers.episodes import make_episode, read_episodes
+from lmlab.data.readers.episode_files import make_episode, read_episodes
 from lmlab.data.readers.media import Episode
 
 ONE = {"states": [[0.0, 1.0], [2.0, 3.0]], "actions": [0, 1], "rewards": [1, 0.5]}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmlab.data.loaders.framing import Part, frame_rows
+from lmlab.data.loaders.framing import FlatTexts, frame_rows
 from lmlab.tokenizers.frames import Frame, collate
 
 SPECIALS = {"cls": 90, "sep": 91, "boundary": 92}
@@ -37,7 +37,7 @@ def test_the_rows_are_those_of_the_frame(
     lengths = {"a": np.array([a for a, _ in sizes]), "b": np.array([b for _, b in sizes])}
     starts = {letter: (7 * np.arange(len(sizes)) + place) % 60 for place, letter in enumerate("ab")}
     found = frame_rows(
-        frame, "tokens", {letter: Part(stream, starts[letter], lengths[letter]) for letter in letters}, pad=PAD
+        frame, "tokens", {letter: FlatTexts(stream, starts[letter], lengths[letter]) for letter in letters}, pad=PAD
     )
     items = [
         {letter: stream[starts[letter][i] : starts[letter][i] + lengths[letter][i]] for letter in letters}
@@ -59,7 +59,7 @@ def test_the_rows_are_those_of_the_frame(
 
 def test_a_fixed_width_and_what_is_missing() -> None:
     frame = Frame(templates={"tokens": "cls a sep"}, specials={"tokens": {"cls": 1}})
-    part = {"a": Part(np.array([5, 6, 7]), np.array([0, 2]), np.array([2, 1]))}
+    part = {"a": FlatTexts(np.array([5, 6, 7]), np.array([0, 2]), np.array([2, 1]))}
     with pytest.raises(ValueError, match="no token for sep"):
         frame_rows(frame, "tokens", part)
     whole = Frame(templates={"tokens": "cls a sep"}, specials={"tokens": {"cls": 1, "sep": 2}})

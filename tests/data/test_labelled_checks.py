@@ -24,12 +24,12 @@ from lmlab.tokenizers import train
 def check(labelled: Labelled, **options: Any) -> Check:
     """What is found of examples, with the words of their task."""
     task = load_task(labelled.task)
-    about: dict[str, Any] = {"labels": task.summarise_labels(labelled), "if_too_long": task.wording.too_long}
-    return checking.check(labelled, **about, **options)
+    wording: dict[str, Any] = {"labels": task.summarise_labels(labelled), "if_too_long": task.wording.too_long}
+    return checking.check(labelled, **wording, **options)
 
 
-def reviews(number: int, share: float = 0.3) -> list[Example]:
-    return [Example(f"review {n}", label="pos" if n < share * number else "neg") for n in range(number)]
+def reviews(number: int, fraction: float = 0.3) -> list[Example]:
+    return [Example(f"review {n}", label="pos" if n < fraction * number else "neg") for n in range(number)]
 
 
 def test_a_split_has_its_share_of_each_class() -> None:
@@ -74,10 +74,10 @@ def test_nothing_is_lost_torn_apart_or_unknown(given_rows: list[tuple[str, str]]
 def test_every_part_that_was_asked_for_gets_something() -> None:
     for number in range(6, 30):
         assert all(split_examples(reviews(number, 0.5)))
-    halves = split_examples(reviews(100), shares=(0.5, 0.5))
+    halves = split_examples(reviews(100), fractions=(0.5, 0.5))
     assert (len(halves.train), len(halves.valid), halves.test) == (50, 50, [])
     with pytest.raises(ValueError, match="sum to 1"):
-        split_examples(reviews(100), shares=(0.5, 0.2))
+        split_examples(reviews(100), fractions=(0.5, 0.2))
 
 
 def test_a_file_without_empty_lines_is_one_sentence() -> None:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from lmlab.data.config import by_language
-from lmlab.data.corpora.languages import LanguageSplit, prepare_languages, shares_of
+from lmlab.data.corpora.languages import LanguageSplit, prepare_languages, sampling_fractions
 from lmlab.data.corpora.text import prepare_text
 from lmlab.data.loaders.loader import Loader
-from lmlab.data.loaders.mixed import Mixed, apportion
+from lmlab.data.loaders.mixed import MixedLoader, apportion
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.tokenizers import Tokenizer, TokenizerWarning, train
@@ -44,9 +44,9 @@ def test_labels_are_detected_from_file_names(tmp_path: Path) -> None:
 
 def test_shares_are_smoothed() -> None:
     """XLM's example by hand: sizes 9 and 1 give 3/4 and 1/4 with α = 0.5."""
-    assert shares_of({"a": 9, "b": 1}, alpha=0.5) == {"a": 0.75, "b": 0.25}
-    assert shares_of({"a": 9, "b": 1}, alpha=1.0) == {"a": 0.9, "b": 0.1}
-    assert shares_of({"a": 9, "b": 1}, alpha=0.0) == {"a": 0.5, "b": 0.5}
+    assert sampling_fractions({"a": 9, "b": 1}, alpha=0.5) == {"a": 0.75, "b": 0.25}
+    assert sampling_fractions({"a": 9, "b": 1}, alpha=1.0) == {"a": 0.9, "b": 0.1}
+    assert sampling_fractions({"a": 9, "b": 1}, alpha=0.0) == {"a": 0.5, "b": 0.5}
 
 
 class Numbered(Loader):
@@ -72,7 +72,7 @@ class Numbered(Loader):
 
 
 def test_each_language_has_its_turns_and_loses_no_batch() -> None:
-    mixed = Mixed({"a": Numbered("a"), "b": Numbered("b")}, {"a": 0.75, "b": 0.25}, seed=3)
+    mixed = MixedLoader({"a": Numbered("a"), "b": Numbered("b")}, {"a": 0.75, "b": 0.25}, seed=3)
     seen = [mixed.batch(step) for step in range(512)]
     assert Counter(name for name, _ in seen) == {"a": 384, "b": 128}
     for name in "ab":
@@ -93,7 +93,7 @@ def test_a_corpus_in_two_languages(texts: dict[str, Path], tmp_path: Path) -> No
         assert text.startswith(corpus.tokenizer.decode(part.tokens.tolist()))
         assert 0.85 < part.bytes / len(text.encode()) < 0.95
     sizes = np.array([len(part.tokens) for part in train.parts().values()], dtype=float)
-    assert list(train.shares.values()) == pytest.approx((sizes**0.5 / (sizes**0.5).sum()).tolist())
+    assert list(train.fractions.values()) == pytest.approx((sizes**0.5 / (sizes**0.5).sum()).tolist())
     everything = corpus.tokenizer.decode(train.tokens.tolist())
     assert everything.endswith(corpus.tokenizer.decode(train.parts()["de"].tokens.tolist()))
     for document, place in zip(("the cat", "die Katze"), train.documents.tolist(), strict=True):
@@ -206,11 +206,11 @@ def _after(steps: int) -> Any:
 def test_hundreds_of_languages_each_have_their_turn() -> None:
     """More languages than the batches of a short round: a longer one."""
     names = [f"l{i}" for i in range(700)]
-    shares = shares_of({name: 1.0 + i for i, name in enumerate(names)}, alpha=1.0)
-    mixed = Mixed({name: Numbered(name) for name in names}, shares, seed=0)
+    fractions = sampling_fractions({name: 1.0 + i for i, name in enumerate(names)}, alpha=1.0)
+    mixed = MixedLoader({name: Numbered(name) for name in names}, fractions, seed=0)
     assert mixed.counts.min() == 1
     assert mixed.counts.sum() == mixed.round >= 4 * 700
-    assert mixed.counts / mixed.round == pytest.approx(np.array(list(shares.values())), abs=1.1 / mixed.round)
+    assert mixed.counts / mixed.round == pytest.approx(np.array(list(fractions.values())), abs=1.1 / mixed.round)
     seen = [mixed.batch(step) for step in range(mixed.round)]
     assert {name for name, _ in seen} == set(names)
     with pytest.raises(ValueError, match="too few"):
@@ -218,7 +218,7 @@ def test_hundreds_of_languages_each_have_their_turn() -> None:
 
 
 def test_languages_know_their_number_of_batches() -> None:
-    mixed = Mixed({"a": Numbered("a"), "b": Numbered("b")}, {"a": 0.75, "b": 0.25}, seed=3)
+    mixed = MixedLoader({"a": Numbered("a"), "b": Numbered("b")}, {"a": 0.75, "b": 0.25}, seed=3)
     mixed.plan(300)
     counts = Counter(mixed.batch(step)[0] for step in range(300))
     assert {loader.name: loader.planned for loader in mixed.loaders} == dict(counts)  # type: ignore[attr-defined]
@@ -228,8 +228,8 @@ def test_languages_know_their_number_of_batches() -> None:
 
 def test_two_threads_may_share_the_turns() -> None:
     names = [f"l{i}" for i in range(40)]
-    shares = dict.fromkeys(names, 1 / 40)
-    mixed = Mixed({name: Numbered(name) for name in names}, shares, seed=1)
+    fractions = dict.fromkeys(names, 1 / 40)
+    mixed = MixedLoader({name: Numbered(name) for name in names}, fractions, seed=1)
     steps = [256 * turn + place for place in range(0, 256, 8) for turn in (0, 3, 7)]
     alone = {step: (mixed.batch(step), mixed.restarts(step)) for step in steps}
     with ThreadPoolExecutor(4) as threads:

@@ -191,18 +191,18 @@ def items(*lengths: int) -> list[EncodedItem]:
 
 
 def test_items_are_split_and_equal_ones_stay_together() -> None:
-    shares = {"train": 0.8, "valid": 0.1, "test": 0.1}
+    fractions = {"train": 0.8, "valid": 0.1, "test": 0.1}
     many = items(*[50] * 60)
     twice = [*many, *many]
-    splits = split_items(twice, shares)
+    splits = split_items(twice, fractions)
     assert {name: len(chosen) for name, chosen in splits.items()} == {"train": 96, "valid": 12, "test": 12}
     seen = {name: {item.ids.tobytes() for item in chosen} for name, chosen in splits.items()}
     assert not seen["train"] & seen["valid"]
     assert not seen["train"] & seen["test"]
-    few = split_items(items(900, 20, 30, 40), shares)
+    few = split_items(items(900, 20, 30, 40), fractions)
     assert {name: len(chosen) for name, chosen in few.items()} == {"train": 2, "valid": 1, "test": 1}
     with pytest.warns(UserWarning, match="too few to hold some out"):
-        cut = split_items(items(100), shares)
-    assert [len(cut[name][0].ids) for name in shares] == [80, 10, 10]
+        cut = split_items(items(100), fractions)
+    assert [len(cut[name][0].ids) for name in fractions] == [80, 10, 10]
     with pytest.raises(ValueError, match="no training data"):
-        split_items([], shares)
+        split_items([], fractions)

@@ -39,7 +39,12 @@ def test_a_scene_becomes_regions(tmp_path: Path) -> None:
     assert row.regions.features is not None
     assert (row.label, row.texts) == ("true", {"sentence": "There is a circle."})
     assert row.regions.names == ("box 1", "medium yellow circle", "box 2", "small blue square", "box 3")
-    kind, colour, size, box, place, near = np.split(row.regions.features, [4, 7, 10, 13, 17], axis=1)
+    kind, colour, size, box, place, near, order, number, _ = np.split(
+        row.regions.features, [4, 7, 10, 13, 17, 21, 25, 33], axis=1
+    )
+    assert [order[1].tolist(), order[3].tolist(), order[0].any()] == [[1, 0, 1, 0], [1, 0, 1, 0], False]
+    assert number[[0, 2, 4]].argmax(1).tolist() == [1, 1, 0]
+    assert not number[[1, 3]].any()
     assert kind.argmax(1).tolist() == [0, 1, 0, 2, 0]
     assert [colour[1].tolist(), colour[3].tolist()] == [[0, 0, 1], [0, 1, 0]]
     assert [size[1].tolist(), size[3].tolist()] == [[0, 1, 0], [1, 0, 0]]
@@ -53,6 +58,22 @@ def test_a_scene_becomes_regions(tmp_path: Path) -> None:
     np.testing.assert_allclose(near[1, :3], np.exp([-14, -18, -2]), rtol=1e-5)
     expected = [[0, 0, 0.25, 1], [0.175, 0.9, 0.225, 1], [0.375, 0, 0.625, 1], [0.375, 0, 0.4, 0.1], [0.75, 0, 1, 1]]
     np.testing.assert_allclose(row.regions.boxes, expected, atol=1e-6)
+
+
+def test_boxes_say_what_is_in_them_and_shapes_their_height(tmp_path: Path) -> None:
+    tower = [{"type": "square", "color": "Black", "size": 20, "x_loc": 40, "y_loc": 80 - 21 * at} for at in range(3)]
+    tower[1] |= {"color": "Yellow"}
+    (row,) = read_table(write(tmp_path / "dev.json", record(structured_rep=[tower, [], []])))
+    assert row.regions is not None
+    assert row.regions.features is not None
+    order, number, contents = np.split(row.regions.features, [21, 25, 33], axis=1)[1:]
+    assert order[1:4].tolist() == [[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 1, 0]]  # the lowest has two above it
+    assert number[0].tolist() == [0, 0, 0, 1, 0, 0, 0, 0]
+    squares, black, yellow, medium = 1, 3, 5, 7
+    at_least = {squares: 3, black: 2, yellow: 1, medium: 3}
+    expected = [[float(at_least.get(look, 0) >= least) for look in range(9)] for least in range(1, 5)]
+    np.testing.assert_array_equal(contents[0].reshape(4, 9), expected)
+    assert not contents[1:].any()
 
 
 @pytest.mark.parametrize(
@@ -95,7 +116,7 @@ def test_published_scenes_keep_a_sentence_in_one_split() -> None:
     assert sum(map(len, sentences)) == len(set.union(*sentences)) > 200
     counts = Counter(label for split in splits for label in split.labels)
     assert counts == {"true": 547, "false": 442}
-    assert splits[0].region_width == 21
+    assert splits[0].region_width == 69
     assert splits[0].picture(0).regions is not None
 
 

@@ -99,7 +99,7 @@ def test_captions_are_true() -> None:
 def test_answers_are_right() -> None:
     numbers = {"none": 0, "one": 1, "two": 2, "three": 3}
     kinds = Counter()
-    for scene, question in [(each, question) for each in ALL for question in ask(each)]:
+    for scene, question in [(each, question) for each in ALL for question in ask(each, more=True)]:
         kinds[question.kind] += 1
         text = question.text.removesuffix("?")
         if found := re.fullmatch(r"what (colour|size) is the (.+)", text):
@@ -112,12 +112,16 @@ def test_answers_are_right() -> None:
             assert numbers[question.answer] == len(named(scene, found[1]))
         elif found := re.fullmatch(r"is there an? (.+)", text):
             assert question.answer == ("yes" if named(scene, found[1]) else "no")
+        elif found := re.fullmatch(r"is the (.+) at the (left|top) or at the (right|bottom)", text):
+            (thing,) = named(scene, found[1])
+            at = thing.x if found[2] == "left" else thing.y
+            assert question.answer == (found[2] if at < 0.5 else found[3])
         else:
             found = re.fullmatch(r"is the (.+) (left of|right of|above|below) the (.+)", text)
             assert found is not None, text
             (one,), (two,) = named(scene, found[1]), named(scene, found[3])
             assert question.answer == ("yes" if holds(one, found[2], two) else "no")
-    assert kinds.keys() == {"colour", "shape", "size", "number", "presence", "place"}
+    assert kinds.keys() == {"colour", "shape", "size", "number", "presence", "place", "side"}
     assert min(kinds.values()) > len(ALL) / 12
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.data.loaders.mixed import Mixed
+from lmlab.data.loaders.mixed import MixedLoader
 from lmlab.data.loaders.streams import Streams, VariedStreams, Windows, vary
 
 
@@ -40,7 +40,9 @@ def test_lengths_are_those_of_the_paper() -> None:
 
 
 def test_a_batch_of_one_of_several_languages_has_the_rate_of_its_length() -> None:
-    mixed = Mixed({"a": make(), "b": Streams(np.arange(500), batch=4, window=7, seed=0)}, {"a": 0.5, "b": 0.5}, seed=0)
+    mixed = MixedLoader(
+        {"a": make(), "b": Streams(np.arange(500), batch=4, window=7, seed=0)}, {"a": 0.5, "b": 0.5}, seed=0
+    )
     for step in range(50):
         length, window = mixed.batch(step).shape[1] - 1, 70 if mixed.part(step) == "a" else 7
         assert mixed.rate_factor(step) == pytest.approx(length / window)

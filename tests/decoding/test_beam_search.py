@@ -237,11 +237,11 @@ class Sourced(Table):
         return Decoding({"source": source}, self.start(len(source)))
 
     def step(self, tokens, state):
-        self.shared = [*getattr(self, "shared", []), (len(state.memory["source"]), len(tokens))]
+        self.shared = [*getattr(self, "shared", []), (len(state.encoded["source"]), len(tokens))]
         logits, decoder = super().step(tokens, state.decoder)
-        rows = len(tokens) // len(state.memory["source"])
-        logits = logits + self.scores[0][state.memory["source"][:, 0]].repeat_interleave(rows, 0)
-        return logits, Decoding(state.memory, decoder)
+        rows = len(tokens) // len(state.encoded["source"])
+        logits = logits + self.scores[0][state.encoded["source"][:, 0]].repeat_interleave(rows, 0)
+        return logits, Decoding(state.encoded, decoder)
 
 
 def test_beams_share_the_memory_of_their_source():

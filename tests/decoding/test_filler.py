@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from bert_pair import bert_pair
 from lmlab.decoding.masked_text import MaskedText, encode_masked_text
 from lmlab.language_model import LanguageModel
-from lmlab.layers.padding import choose
+from lmlab.layers.padding import gather_positions
 from lmlab.models import LINEAGE
 from lmlab.models.abilities import FillsMasks, require
 from lmlab.models.model import EncoderModel, Filler, Output, TokenModelConfig
@@ -162,7 +162,7 @@ class Cities(EncoderModel):
                     there = tokens[row, place + 1] if first else tokens[row, place - 1]
                     if there in (self.mask, self.names[other]):
                         hidden[row, place, self.names[here]] += p
-        return Output(choose(hidden.log(), at), None)
+        return Output(gather_positions(hidden.log(), at), None)
 
 
 class _AsIs(nn.Module):

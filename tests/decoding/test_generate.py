@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from lmlab.decoding.generate import Reader, generate
+from lmlab.decoding.generate import StatefulReader, generate
 from lmlab.decoding.sampling import Sampler, Sampling
 from standins import Table, TinyGRU, TinyWindow
 
@@ -165,7 +165,7 @@ def test_reader_rows_change_places():
     texts = torch.randint(2, 20, (3, 5), generator=torch.Generator().manual_seed(0))
     more = torch.randint(2, 20, (2, 4), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
-        reader = Reader(model, batch=3)
+        reader = StatefulReader(model, batch=3)
         reader.read(texts)
         reader.reorder(torch.tensor([2, 0]))
         got = reader.read(more)  # does not fit: the last tokens of the right texts must be read again
@@ -193,4 +193,4 @@ def test_what_begins_from_a_source_says_so():
         def score(self, tokens, targets, state): ...
 
     with pytest.raises(ValueError, match="Sourced starts from a source"):
-        Reader(Sourced(), batch=1)
+        StatefulReader(Sourced(), batch=1)

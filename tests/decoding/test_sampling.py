@@ -68,8 +68,8 @@ def test_draws_follow_the_distribution():
     generator = torch.Generator().manual_seed(0)
     draws = torch.stack([sampling.sample(P.log(), uniform(2, generator)) for _ in range(20_000)])
     for row in range(2):
-        share = torch.bincount(draws[:, row], minlength=5) / 20_000
-        assert (share - P[row]).abs().max() < 4 * (0.25 / 20_000) ** 0.5  # four standard errors
+        fraction = torch.bincount(draws[:, row], minlength=5) / 20_000
+        assert (fraction - P[row]).abs().max() < 4 * (0.25 / 20_000) ** 0.5  # four standard errors
     assert abs(torch.corrcoef(draws.T.double())[0, 1]) < 0.05  # rows are independent
 
 

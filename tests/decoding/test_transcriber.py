@@ -17,7 +17,7 @@ from lmlab.data.readers.clips import make_tones
 from lmlab.data.readers.media import Sound
 from lmlab.data.readers.sounds import write_wav
 from lmlab.decoding.speech.timestamps import TranscriptRules, split_segments
-from lmlab.decoding.speech.transcriber import quiet_place, repeats_itself
+from lmlab.decoding.speech.transcriber import find_pause, repeats_itself
 from lmlab.decoding.speech.word_timing import split_words, warp
 from lmlab.metrics.transcription import normalise
 from lmlab.tokenizers.speech_tokens import SpeechTokens
@@ -87,12 +87,12 @@ def test_words_are_whole() -> None:
     assert split_words([1, 2, 3, 4, 5], lambda ids: "".join(texts[token] for token in ids)) == [[1], [2, 3], [4, 5]]
 
 
-def test_loops_and_quiet_places_are_found() -> None:
+def test_loops_and_pauses_are_found() -> None:
     assert repeats_itself("5, " * 100)
     assert not repeats_itself("Ask not what your country can do for you, ask what you can do for your country.")
     samples = torch.ones(16000)
     samples[13000:15000] = 0
-    assert 13000 < quiet_place(samples, 16000) < 15000
+    assert 13000 < find_pause(samples, 16000) < 15000
 
 
 @pytest.mark.parametrize(

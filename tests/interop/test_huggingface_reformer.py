@@ -63,8 +63,8 @@ def test_theirs_weighs_rounds_by_numbers_that_do_not_add_up_to_one(tmp_path: Pat
     value = ours.value(x)[0, 0]
     mixed = ours(x, Hashes(model.rotations))
     torch.testing.assert_close(mixed[0, 0], ours.projection(value), atol=1e-6, rtol=1e-5)
-    share = (theirs(x).hidden_states[0, 0] / value).mean().item()
-    assert abs(share - 1) > 1e-3
+    fraction = (theirs(x).hidden_states[0, 0] / value).mean().item()
+    assert abs(fraction - 1) > 1e-3
 
 
 def lsh(rotations: Tensor, weights: Any, *, reach: int) -> LSHAttention:

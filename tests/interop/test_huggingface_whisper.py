@@ -26,10 +26,10 @@ def same_run(one: Path, other: Path) -> bool:
     return all((one / name).read_bytes() == (other / name).read_bytes() for name in files)
 
 
-@pytest.mark.parametrize("remembered", [True, False])
-def test_a_run_comes_back(run: Path, tmp_path: Path, remembered: bool) -> None:
+@pytest.mark.parametrize("with_own_file", [True, False])
+def test_a_run_comes_back(run: Path, tmp_path: Path, with_own_file: bool) -> None:
     export_run(run, tmp_path / "theirs")
-    if not remembered:
+    if not with_own_file:
         (tmp_path / "theirs" / "lmlab.json").unlink()
     import_run(tmp_path / "theirs", tmp_path / "back")
     assert same_run(run, tmp_path / "back")

@@ -85,8 +85,8 @@ def test_watching_through_a_cache() -> None:
         parts = []
         with watching(layer, "probabilities") as seen:
             for piece in (x[:, :4], x[:, 4:5], x[:, 5:]):
-                cache, (slot,) = cache.advance(piece.shape[1], window=9)
-                parts.append(layer(piece, slot))
+                cache, (layer_cache,) = cache.advance(piece.shape[1], window=9)
+                parts.append(layer(piece, layer_cache))
         assert [weights.shape[2:] for weights in seen["probabilities"]] == [(4, 4), (1, 5), (2, 7)]
     torch.testing.assert_close(torch.cat(parts, 1), expected, atol=1e-5, rtol=1e-5)
 

@@ -91,7 +91,7 @@ def test_a_few_queries_are_answered_as_all_are() -> None:
     every = torch.arange(5)[:, None]
     for texts in (PaddingMask(lengths, 9), PackedByLength(lengths, 9)):
         packed = texts.pack(x)
-        chosen = texts.choose(packed, at)
+        chosen = texts.gather_positions(packed, at)
         assert torch.equal(chosen, x[every, at])
         whole = texts.unpack(layer(packed, texts))[every, at]
         torch.testing.assert_close(layer.attend_from(chosen, packed, texts), whole, atol=1e-6, rtol=1e-5)

@@ -10,7 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from lmlab.layers.recurrent import Connections, ElmanLayer, GRULayer, Layer, LSTMLayer, ProjectedLSTMLayer, Stack
+from lmlab.layers.recurrent import (
+    Connections,
+    ElmanLayer,
+    GRULayer,
+    Layer,
+    LSTMLayer,
+    ProjectedLSTMLayer,
+    RecurrentStack,
+)
 
 LAYERS: list[type[Layer]] = [ElmanLayer, GRULayer, LSTMLayer]
 TORCH = {ElmanLayer: nn.RNNCell, GRULayer: nn.GRUCell, LSTMLayer: nn.LSTMCell}
@@ -109,7 +117,7 @@ def test_forget_gate_starts_open() -> None:
 def test_plain_stack_equals_torch_stack(kind: type[Layer]) -> None:
     """Layers on top of each other are torch's own num_layers."""
     torch.manual_seed(2)
-    stack = Stack(kind, width=5, hidden=7, layers=3)
+    stack = RecurrentStack(kind, width=5, hidden=7, layers=3)
     reference = kind.kernel(5, 7, num_layers=3, batch_first=True)
     renamed = {}
     for number, layer in enumerate(stack.layers):
@@ -129,7 +137,7 @@ def test_plain_stack_equals_torch_stack(kind: type[Layer]) -> None:
 @pytest.mark.parametrize("connections", ["residual", "highway", "dense"])
 def test_connections_follow_their_equations(kind: type[Layer], connections: Connections) -> None:
     torch.manual_seed(3)
-    stack = Stack(kind, width=5, hidden=7, layers=3, connections=connections).eval()
+    stack = RecurrentStack(kind, width=5, hidden=7, layers=3, connections=connections).eval()
     x = torch.randn(2, 4, 5)
     (*_, actual), _ = stack(x, stack.start(2))
     first, second, third = stack.layers
@@ -152,8 +160,8 @@ def test_connections_follow_their_equations(kind: type[Layer], connections: Conn
 
 def test_dropout_is_between_layers_only_and_only_in_training() -> None:
     torch.manual_seed(4)
-    one = Stack(ElmanLayer, width=5, hidden=7, layers=1, dropout=0.5)
-    two = Stack(ElmanLayer, width=5, hidden=7, layers=2, dropout=0.5)
+    one = RecurrentStack(ElmanLayer, width=5, hidden=7, layers=1, dropout=0.5)
+    two = RecurrentStack(ElmanLayer, width=5, hidden=7, layers=2, dropout=0.5)
     x = torch.randn(2, 4, 5)
     assert torch.equal(one(x, one.start(2))[0][-1], one(x, one.start(2))[0][-1])
     assert not torch.equal(two(x, two.start(2))[0][-1], two(x, two.start(2))[0][-1])
@@ -163,9 +171,9 @@ def test_dropout_is_between_layers_only_and_only_in_training() -> None:
 
 @pytest.mark.parametrize(("kind", "gates"), [(ElmanLayer, 1), (GRULayer, 3), (LSTMLayer, 4)])
 def test_operations_per_token(kind: type[Layer], gates: int) -> None:
-    stack = Stack(kind, width=5, hidden=7, layers=2)
+    stack = RecurrentStack(kind, width=5, hidden=7, layers=2)
     assert stack.flops() == 2 * gates * (7 * (5 + 7) + 7 * (7 + 7))
-    dense = Stack(kind, width=5, hidden=7, layers=2, connections="dense")
+    dense = RecurrentStack(kind, width=5, hidden=7, layers=2, connections="dense")
     assert dense.flops() == 2 * gates * (7 * (5 + 7) + 7 * (12 + 7))
 
 
@@ -214,7 +222,7 @@ def test_projected_kernel_equals_its_cells_where_values_are_clipped() -> None:
 
 
 def test_projected_layer_in_a_stack() -> None:
-    stack = Stack(
+    stack = RecurrentStack(
         partial(ProjectedLSTMLayer, projection=4), width=5, hidden=7, output=4, layers=3, connections="residual"
     )
     (*_, y), states = stack(torch.randn(2, 6, 5), stack.start(2))

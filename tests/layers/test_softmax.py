@@ -152,8 +152,8 @@ def test_operations_per_token() -> None:
     head, tails = 2 * 8 * (4 + 2), [2 * (8 * 4 + 4 * 6), 2 * (8 * 2 + 2 * 10)]
     actual = AdaptiveSoftmax(8, 20, cutoffs=[4, 10], div_value=2).flops()
     assert head < actual < head + sum(tails)
-    shares = [math.log(11 / 5) / math.log(21), math.log(21 / 11) / math.log(21)]
-    assert actual == pytest.approx(head + sum(s * t for s, t in zip(shares, tails, strict=True)))
+    fractions = [math.log(11 / 5) / math.log(21), math.log(21 / 11) / math.log(21)]
+    assert actual == pytest.approx(head + sum(s * t for s, t in zip(fractions, tails, strict=True)))
 
 
 def test_adaptive_softmax_takes_any_leading_shape() -> None:
@@ -194,8 +194,8 @@ def sampled(vocabulary: int = 40, samples: int = 12) -> SampledSoftmax:
 
 def inclusion(word: int, vocabulary: int, draws: int) -> float:
     """The probability that a word is among the draws, by the law itself."""
-    share = (math.log(word + 2) - math.log(word + 1)) / math.log(vocabulary + 1)
-    return 1 - (1 - share) ** draws
+    fraction = (math.log(word + 2) - math.log(word + 1)) / math.log(vocabulary + 1)
+    return 1 - (1 - fraction) ** draws
 
 
 def test_sampled_softmax_by_brute_force() -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 import scipy.stats
 
-from lmlab.metrics.student import find_root, log_student_tails, student_quantile, student_tails
+from lmlab.metrics.student_t import find_root, log_student_tails, student_quantile, student_tails
 
 FREEDOMS = [0.3, 1, 1.3, 2, 3, 7.7, 10, 30, 499, 5000, 1e5]
 

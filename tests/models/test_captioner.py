@@ -15,7 +15,7 @@ from lmlab.decoding.beam_search import beam_search
 from lmlab.layers.recurrent import LSTMLayer
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, outline
-from lmlab.models.abilities import Captions, LearnsTarget, PredictsNext, WritesTarget
+from lmlab.models.abilities import LearnsTarget, PredictsNext, WritesCaptions, WritesTarget
 from lmlab.models.captioner import Captioner, CaptionerConfig
 from lmlab.models.states import Decoding, reorder_state
 from lmlab.runs.model_files import load_weights, model_tensors
@@ -134,7 +134,7 @@ def test_states_can_be_reordered_and_beams_are_what_the_model_scores(model: Capt
     pixels, text = pictures(3), tokens(6, 6)
     _, state = model.step(text[:, :5], model.begin(model.encode(pixels=pixels), beams=2))
     order = torch.tensor([1, 1, 2, 3, 5, 4])
-    moved, _ = model.step(text[order, 5:], Decoding(state.memory, reorder_state(state.decoder, order)))
+    moved, _ = model.step(text[order, 5:], Decoding(state.encoded, reorder_state(state.decoder, order)))
     direct, _ = model.step(text[order], model.begin(model.encode(pixels=pixels), beams=2))
     torch.testing.assert_close(moved, direct, atol=1e-5, rtol=1e-5)
     start = torch.zeros(3, 1, dtype=torch.long)
@@ -149,7 +149,7 @@ def test_states_can_be_reordered_and_beams_are_what_the_model_scores(model: Capt
 def test_it_has_its_abilities_and_gradients_reach_all(model: Captioner) -> None:
     assert isinstance(model, WritesTarget)
     assert isinstance(model, LearnsTarget)
-    assert isinstance(model, Captions)
+    assert isinstance(model, WritesCaptions)
     assert not isinstance(model, PredictsNext), "there is nothing to write from without a picture"
     assert {parameter for depth in model.depths() for parameter in depth} == set(model.parameters())
     hidden, weights = model.attend(tokens(2, 7), pixels=pictures(2))

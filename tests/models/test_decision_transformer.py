@@ -12,6 +12,7 @@ import torch
 import lmlab
 from lmlab.analysis.policies.action_errors import measure_actions
 from lmlab.analysis.policies.reached_returns import summarise
+from lmlab.data.corpora.episodes import make_split, read_all
 from lmlab.decoding.actor import open_environment, write_film
 from lmlab.models.decision_transformer import DecisionTransformer, DecisionTransformerConfig
 from lmlab.runs.run import resume
@@ -130,7 +131,9 @@ def test_a_film_is_written(tmp_path: Path) -> None:
 
 
 def test_it_predicts_actions_better_than_one_action(run: Path, tmp_path: Path) -> None:
-    found = measure_actions(lmlab.load(run).actor, ["builtin:cart-pole"], run="run")
+    actor = lmlab.load(run).actor
+    data = make_split([each.episode for each in read_all(["builtin:cart-pole"])], actor.processor)
+    found = measure_actions(actor, data, run="run")
     assert found.actions == 59_718
     assert found.action_error.value < found.baseline_error.value - 0.1
 

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from lmlab.estimation.counting import count_ngrams, look_up, sort_with_positions
-from lmlab.estimation.smoothing import discounts, held_out_weights
 from lmlab.models import create
 from lmlab.models.abilities import PredictsNext
 from lmlab.models.ngram import NGram
 from lmlab.models.states import reorder_state
+from lmlab.ngrams.counting import count_ngrams, look_up, sort_with_positions
+from lmlab.ngrams.smoothing import find_discounts, held_out_weights, histogram
 
 SMOOTHINGS = ["modified-kneser-ney", "kneser-ney", "jelinek-mercer", "add-k", "backoff"]
 
@@ -333,12 +333,12 @@ def test_trained_model_beats_the_untrained_and_higher_orders_help() -> None:
 
 def test_discounts_of_modified_kneser_ney() -> None:
     """n1 = 4, n2 = 2, n3 = 1, n4 = 1: Y = 4 / 8; D = 1 - 2Y/2, 2 - 3Y/2, 3 - 4Y."""
-    (table,) = discounts([np.array([1, 1, 1, 1, 2, 2, 3, 4, 9, 0])], modified=True)
+    (table,) = find_discounts([histogram(np.array([1, 1, 1, 1, 2, 2, 3, 4, 9, 0]))], modified=True)
     np.testing.assert_allclose(table, [0, 0.5, 1.25, 1.0])
-    (table,) = discounts([np.array([1, 1, 1, 1, 2, 2, 3, 4, 9, 0])], modified=False)
+    (table,) = find_discounts([histogram(np.array([1, 1, 1, 1, 2, 2, 3, 4, 9, 0]))], modified=False)
     np.testing.assert_allclose(table, [0, 0.5, 0.5, 0.5])
     with pytest.warns(UserWarning, match="fixed discounts 0.5, 1, 1.5"):
-        (table,) = discounts([np.array([5, 5])], modified=True)
+        (table,) = find_discounts([histogram(np.array([5, 5]))], modified=True)
     assert table.tolist() == [0, 0.5, 1, 1.5]
 
 

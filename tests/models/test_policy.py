@@ -25,6 +25,7 @@ from lmlab.data.readers.robot_world import (
     read_action,
     write_action,
 )
+from lmlab.layers.convolution import modulate
 from lmlab.models import create
 from lmlab.models.policy import Policy
 from tolerances import of_blocks
@@ -84,6 +85,28 @@ def test_picture_and_command_matter(name: str) -> None:
         before = model(**given).hidden
         given[name] = given[name].flip(0)
         assert (model(**given).hidden - before).abs().max() > 1e-3
+
+
+def test_the_command_changes_what_the_convolutions_see_only_with_film() -> None:
+    given = inputs()
+    for film in (True, False):
+        torch.manual_seed(0)
+        model = create("policy", {**SIZES, "film": film, "layers": 1}).eval()
+        assert isinstance(model, Policy)
+        seen: list[torch.Tensor] = []
+        model.regions.net.register_forward_hook(lambda module, args, output, seen=seen: seen.append(output))
+        with torch.no_grad():
+            model(**given)
+            model(**{**given, "source": given["source"].flip(1)[:, :3], "lengths": torch.tensor([3, 3, 3])})
+        assert torch.equal(seen[0], seen[1]) != film
+
+
+def test_modulation_scales_and_shifts_channels() -> None:
+    x = torch.arange(8.0).view(1, 2, 2, 2)
+    changed = modulate(x, torch.tensor([[1.0, -1.0, 0.5, 3.0]]))
+    torch.testing.assert_close(changed[0, 0], 2 * x[0, 0] + 0.5)
+    torch.testing.assert_close(changed[0, 1], torch.full((2, 2), 3.0))
+    assert modulate(x, None) is x
 
 
 def test_the_actions_of_the_expert_reach_the_goal() -> None:
@@ -154,6 +177,11 @@ def test_success_rates_have_intervals_and_a_control(run: Path) -> None:
     assert [(row.command, row.number) for row in rates.rows] == [(True, 3), (False, 3)] * 2
     assert all(0 <= row.success <= 1 for row in rates.rows)
     assert len(first.frames) == first.steps >= 1
+
+
+def test_other_environments_are_refused(run: Path) -> None:
+    with pytest.raises(ValueError, match="give builtin:world"):
+        lmlab.load(run).act("CartPole-v1")
 
 
 def test_a_table_without_commands_is_refused(tmp_path: Path) -> None:

@@ -195,8 +195,8 @@ def test_scheduled_sampling_mixes_by_its_share() -> None:
         model(target, source=torch.randint(31, (400, 3)))
     steps = torch.stack(read[1:], 1)
     assert torch.equal(steps[:, 0], target[:, 0])
-    share = (steps[:, 1:] != target[:, 1:]).float().mean().item()
-    assert share == pytest.approx(0.25 * 30 / 31, abs=0.03)
+    fraction = (steps[:, 1:] != target[:, 1:]).float().mean().item()
+    assert fraction == pytest.approx(0.25 * 30 / 31, abs=0.03)
 
 
 @torch.no_grad()

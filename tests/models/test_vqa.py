@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmlab.config import build
+from lmlab.layers.alignment import MultiplicativeAlignment
 from lmlab.layers.recurrent import LSTMLayer
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, outline
@@ -24,6 +25,7 @@ VIT = {"encoder": "vit", "patch": 8, "patch_width": 16, "patch_heads": 2, "patch
 VARIANTS: dict[str, dict[str, Any]] = {
     "two-hops": {},
     "one-hop": {"hops": 1},
+    "multiplicative": {"attention": "multiplicative"},
     "without-attention": {"attention": "none"},
     "vit": VIT,
 }
@@ -47,24 +49,34 @@ def model(request: pytest.FixtureRequest) -> Vqa:
     return make(**VARIANTS[request.param])
 
 
+def score(hop: Any, u: Tensor, v: Tensor) -> Tensor:
+    """Of a region v, for the vector u."""
+    if isinstance(hop, MultiplicativeAlignment):
+        weight: Tensor = hop.product.weight
+        return u @ weight @ v
+    found: Tensor = hop.v @ torch.tanh(hop.from_source.weight @ v + hop.from_state.weight @ u)
+    return found
+
+
 @torch.no_grad()
-def test_it_computes_the_equations_of_the_paper() -> None:
+@pytest.mark.parametrize("attention", ["additive", "multiplicative"])
+def test_it_computes_the_equations_of_the_paper(attention: str) -> None:
     """Written again from the docstring of the model, one picture and one region after the other."""
-    model, pixels, question = make(), pictures(2), tokens(2, 5)
+    model, pixels, question = make(attention=attention), pictures(2), tokens(2, 5)
+    places = [torch.tensor([x, y]) for y in (-2.0, -2 / 3, 2 / 3, 2.0) for x in (-2.0, -1.2, -0.4, 0.4, 1.2, 2.0)]
     found = model(pixels, tokens=question).hidden
     cell = torch.nn.LSTMCell(10, 14)
     for name, weight in model.question.ahead[0].fused.named_parameters():
         getattr(cell, name.removesuffix("_l0")).copy_(weight)
     for row in range(2):
-        v = [torch.tanh(model.projection.weight @ a + model.projection.bias) for a in model.encoder(pixels)[row]]
+        regions = [torch.cat(each) for each in zip(model.encoder(pixels)[row], places, strict=True)]
+        v = [torch.tanh(model.projection.weight @ a + model.projection.bias) for a in regions]
         u, c = torch.zeros(1, 14), torch.zeros(1, 14)
         for token in question[row]:
             u, c = cell(model.embedding.weight[token][None], (u, c))
         u = u[0] + model.values[0].weight @ (sum(v) / len(v))
         for hop, value in zip(model.alignments, model.values[1:], strict=True):
-            e = torch.stack(
-                [hop.v @ torch.tanh(hop.from_source.weight @ each + hop.from_state.weight @ u) for each in v]
-            )
+            e = torch.stack([score(hop, u, each) for each in v])
             p = e.exp() / e.exp().sum()
             u = u + value.weight @ sum(p[i] * each for i, each in enumerate(v))
         torch.testing.assert_close(found[row, 0], u, atol=1e-5, rtol=1e-4)

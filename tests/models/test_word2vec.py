@@ -91,17 +91,17 @@ def test_the_loss_is_that_of_the_paper_pair_by_pair(variant: str) -> None:
 def test_frequent_words_are_left_out_and_negatives_follow_the_power() -> None:
     """P(kept) = √(t / f); draws go with f to the power 3/4."""
     generator = np.random.default_rng(0)
-    shares = np.array([0.5, 0.25, 0.15, 0.1])
-    tokens = generator.choice(4, 60_000, p=shares)
+    fractions = np.array([0.5, 0.25, 0.15, 0.1])
+    tokens = generator.choice(4, 60_000, p=fractions)
     objective = opened(tokens, subsample=0.05, drawn=500)
     batch = objective.batch(torch.from_numpy(tokens.reshape(60, 1000)), generator)
     kept = np.concatenate(
         [row[:n] for row, n in zip(batch.inputs["tokens"].numpy(), batch.inputs["lengths"].tolist(), strict=True)]
     )
     found = np.bincount(kept, minlength=4) / np.bincount(tokens, minlength=4)
-    assert found == pytest.approx(np.sqrt(0.05 / shares), abs=0.02)
+    assert found == pytest.approx(np.sqrt(0.05 / fractions), abs=0.02)
     drawn = np.bincount(drawn_in(batch).ravel(), minlength=4) / 30_000
-    assert drawn == pytest.approx(shares**0.75 / (shares**0.75).sum(), abs=0.015)
+    assert drawn == pytest.approx(fractions**0.75 / (fractions**0.75).sum(), abs=0.015)
 
 
 def test_words_that_the_counted_text_lacks_are_left_out() -> None:

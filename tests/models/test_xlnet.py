@@ -242,7 +242,7 @@ def test_flops_are_counted_as_torch_counts_them() -> None:
         filler.read_in_order(tokens=text, order=order, at=at, state=detach_state(state))
     once = 2 * 2 * (48 + 24 - 1) * 16**2  # in 2 layers
     counted = counter.get_total_flops() - once
-    assert model.filling_flops(24, fraction=4 / 24, remembered=24) * text.numel() == pytest.approx(counted, rel=0.02)
+    assert model.filling_flops(24, fraction=4 / 24, memory_length=24) * text.numel() == pytest.approx(counted, rel=0.02)
     with FlopCounterMode(display=False) as counter:
         model(text)
     counted = counter.get_total_flops() - 2 * 2 * 47 * 16**2

@@ -56,8 +56,10 @@ def test_targets_follow_the_tokens_and_padding_is_ignored() -> None:
 def test_captions_are_cut_to_the_window() -> None:
     objective, _ = make()
     loader = objective.loader(make_split(), batch=6, window=3, seed=0, streams=False)
+    longer = objective.loader(make_split(), batch=6, window=12, seed=0, streams=False)
     batch = objective.batch(loader.batch(0))
     assert batch.inputs["tokens"].shape[1] == 3
+    assert objective.batch(longer.batch(0)).inputs["tokens"].shape[1] > 3, "each loader has its own window"
 
 
 def test_the_loss_is_the_sum_over_captions() -> None:

@@ -102,14 +102,14 @@ def spans_of(before: list[int], after: list[int]) -> list[int]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 40), min_size=1, max_size=8), st.floats(0, 1), st.integers(0, 1000))
-def test_infilling_hides_its_share(lengths: list[int], share: float, seed: int) -> None:
+def test_infilling_hides_its_share(lengths: list[int], fraction: float, seed: int) -> None:
     rows = ragged(*(list(range(n)) for n in lengths))
-    after = lists(noise.infill(rows, share, generator(seed), token=MASK))
+    after = lists(noise.infill(rows, fraction, generator(seed), token=MASK))
     for n, row in zip(lengths, after, strict=True):
         kept = [token for token in row if token != MASK]
         assert kept == sorted(set(kept))
         assert set(kept) <= set(range(n))
-        assert n - len(kept) in (int(np.floor(n * share)), int(np.ceil(n * share)))
+        assert n - len(kept) in (int(np.floor(n * fraction)), int(np.ceil(n * fraction)))
         assert sum(spans_of(list(range(n)), row)) == n - len(kept)
 
 

@@ -17,7 +17,7 @@ from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.rows import LengthSchedule, Rows, TextRows
 from lmlab.models.bert import Bert, BertConfig
 from lmlab.objectives import create_objective
-from lmlab.objectives.masked import Masked, MaskedConfig, draw_numbers, number_units
+from lmlab.objectives.masked import Masked, MaskedConfig, number_units, sample_numbers
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.tokenizers import Tokenizer, train
 from lmlab.tokenizers.pieces import describe_pieces
@@ -151,9 +151,9 @@ def test_whole_words_are_whole_but_for_one(spec: str) -> None:
         chosen = torch.zeros(raw.tokens.shape, dtype=torch.bool).scatter(1, batch.labels["positions"], True).numpy()
         for row, mine in zip(raw.tokens, chosen, strict=True):
             words = np.cumsum(objective.pieces.begins_word(row))
-            shares = [mine[words == word].mean() for word in np.unique(words)]
-            assert sum(0 < share < 1 for share in shares) <= 1, "only the last word may be cut"
-            several += sum(share == 1 and (words == word).sum() > 1 for word, share in enumerate(shares, 1))
+            fractions = [mine[words == word].mean() for word in np.unique(words)]
+            assert sum(0 < fraction < 1 for fraction in fractions) <= 1, "only the last word may be cut"
+            several += sum(fraction == 1 and (words == word).sum() > 1 for word, fraction in enumerate(fractions, 1))
     assert several > 100
 
 
@@ -165,11 +165,11 @@ def test_spans_are_as_long_as_published() -> None:
     rows = np.full((50, 500), tokenizer.encode("ba")[0])
     numbers = number_units(rows, random.random(rows.shape), pieces, "span")
     lengths = np.concatenate([np.bincount(row)[:-1] for row in numbers])
-    shares = 0.8 ** np.arange(1, 11) / (0.8 ** np.arange(1, 11)).sum()
-    assert (shares * np.arange(1, 11)).sum() == pytest.approx(3.8, abs=0.01)
+    fractions = 0.8 ** np.arange(1, 11) / (0.8 ** np.arange(1, 11)).sum()
+    assert (fractions * np.arange(1, 11)).sum() == pytest.approx(3.8, abs=0.01)
     counts = np.bincount(lengths, minlength=11)
     assert len(counts) == 11
-    expected = shares * len(lengths)
+    expected = fractions * len(lengths)
     assert (abs(counts[1:] - expected) < 5 * expected**0.5).all()
 
     rows[:, ::7] = tokenizer.special("sep")
@@ -185,7 +185,7 @@ def test_spans_are_whole_words_and_whole_but_for_one(pieces_of: Tokenizer, data:
     for step in range(20):
         raw = loader.batch(step)
         batch = objective.batch(raw, np.random.default_rng(step))
-        draws = draw_numbers(raw, np.random.default_rng(step), dynamic=True)
+        draws = sample_numbers(raw, np.random.default_rng(step), dynamic=True)
         numbers = number_units(raw.tokens, draws.length, objective.pieces, "span")
         assert batch.labels["positions"] is not None
         for row in range(16):

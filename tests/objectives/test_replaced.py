@@ -41,8 +41,8 @@ def first_batch(
 
 
 def test_chosen_tokens_are_masked_or_left(tokenizer: Tokenizer, data: TextSplit) -> None:
-    for unit, share in (("token", 1.0), ("word", 1.0), ("span", 1.0), ("token", 0.85)):
-        _, raw, batch = first_batch(tokenizer, data, unit=unit, mask_fraction=share)
+    for unit, fraction in (("token", 1.0), ("word", 1.0), ("span", 1.0), ("token", 0.85)):
+        _, raw, batch = first_batch(tokenizer, data, unit=unit, mask_fraction=fraction)
         tokens, places = batch.inputs["tokens"], batch.labels["positions"]
         assert places is not None
         assert places.shape == batch.labels["targets"].shape == batch.labels["sample"].shape == (16, 10)
@@ -50,7 +50,7 @@ def test_chosen_tokens_are_masked_or_left(tokenizer: Tokenizer, data: TextSplit)
         masked = seen == tokenizer.special("mask")
         assert (masked | (seen == batch.labels["targets"])).all()
         assert masked.sum() == (tokens == tokenizer.special("mask")).sum()
-        assert masked.all() if share == 1 else abs(masked.sum() - 136) < 20  # 160 places, 4.5 deviations
+        assert masked.all() if fraction == 1 else abs(masked.sum() - 136) < 20  # 160 places, 4.5 deviations
         assert torch.equal(tokens.scatter(1, places, batch.labels["targets"]), torch.from_numpy(raw.tokens))
         assert set(batch.inputs) == {"tokens"}
 
@@ -60,9 +60,9 @@ def test_tokens_are_drawn_from_the_softmax() -> None:
     scores = torch.randn(7) * 2
     numbers = torch.rand(40_000)
     drawn = sample_tokens(scores.expand(40_000, 7), numbers)
-    share = torch.bincount(drawn, minlength=7) / 40_000
+    fraction = torch.bincount(drawn, minlength=7) / 40_000
     wanted = scores.softmax(0)
-    assert (abs(share - wanted) < 4.5 * (wanted * (1 - wanted) / 40_000).sqrt()).all()
+    assert (abs(fraction - wanted) < 4.5 * (wanted * (1 - wanted) / 40_000).sqrt()).all()
     edges = wanted.cumsum(0)
     by_hand = [(edges <= number).sum().item() for number in numbers[:200]]
     assert drawn[:200].tolist() == by_hand

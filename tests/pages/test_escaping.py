@@ -134,7 +134,7 @@ PAGES = {
         continuations=[{"prompt": HOSTILE, "text": HOSTILE, "temperature": 1.0}]
     ),
     "run that fills": lambda: make_samples(blanks=[CLOZE]),
-    "inspection": lambda: views.to_page(View(), about=HOSTILE),
+    "inspection": lambda: views.to_page(View(), subtitle=HOSTILE),
     "alignments": lambda: views.to_alignments_page(
         [Alignment([HOSTILE, "e"], ["e"], [[0.5, 0.5]], (HOSTILE, HOSTILE))], model=HOSTILE, what=HOSTILE
     ),

@@ -18,7 +18,7 @@ from lmlab.models import create, load_class
 from lmlab.prompting import BUILTIN, ask, find_template, read_items
 from lmlab.prompting.asking import continuation_nats, sample_examples
 from lmlab.prompting.fitting import tokens_seen
-from lmlab.prompting.items import Item, Items
+from lmlab.prompting.items import PromptItem, PromptItems
 from lmlab.prompting.templates import Template
 from lmlab.tokenizers import train
 from standins import write_run
@@ -69,7 +69,7 @@ def test_likelihoods_are_those_of_the_chain_rule(critic: LanguageModel) -> None:
         assert count == whole.tokens - before.tokens
 
 
-def with_examples(template: Template, item: Item, pool: Sequence[Item], **drawn: Any) -> str:
+def with_examples(template: Template, item: PromptItem, pool: Sequence[PromptItem], **drawn: Any) -> str:
     """The whole prompt of an item, as it is asked."""
     return template.separator.join(sample_examples(template, item, pool, **drawn))
 
@@ -129,12 +129,14 @@ def test_questions_about_one_context_are_resampled_together(tmp_path: Path) -> N
     lm = load(write_run(tmp_path / "run", "ngram", spec="bpe:280", text="a = b\n" * 40))
     template = find_template("question").model_copy(update={"tokens": 1})
     asked = [
-        Item({"a": f"q{number}?", "b": f"paragraph {number // 10}"}, (), ("",) if number < 30 else ("never said",))
+        PromptItem(
+            {"a": f"q{number}?", "b": f"paragraph {number // 10}"}, (), ("",) if number < 30 else ("never said",)
+        )
         for number in range(60)
     ]
-    together = ask(lm, template, Items(asked, asked), shots=[0]).answers[0].scores["exact_match"]
+    together = ask(lm, template, PromptItems(asked, asked), shots=[0]).answers[0].scores["exact_match"]
     alone = [each._replace(fields={**each.fields, "b": f"{each.fields['b']} {each.fields['a']}"}) for each in asked]
-    apart = ask(lm, template, Items(alone, alone), shots=[0]).answers[0].scores["exact_match"]
+    apart = ask(lm, template, PromptItems(alone, alone), shots=[0]).answers[0].scores["exact_match"]
     assert together.value == apart.value == 0.5
     assert apart == wilson(30, 60)
     assert together.high - together.low > 2 * (apart.high - apart.low)
@@ -191,7 +193,7 @@ def test_too_many_shots_and_unknown_tasks(critic: LanguageModel, reviews: Path) 
     template = find_template("sentiment")
     items = read_items(template, reviews)
     with pytest.raises(ValueError, match="there are 8 examples"):
-        ask(critic, template, Items(items.asked, items.pool[:8]), shots=[8])
+        ask(critic, template, PromptItems(items.asked, items.pool[:8]), shots=[8])
     with pytest.raises(ValueError, match="sentiment"):
         find_template("sentimnet")
 

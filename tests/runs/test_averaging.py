@@ -102,7 +102,7 @@ def test_on_resuming_those_after_the_checkpoint_are_dropped(tmp_path):
     learner = Learner(TinyGRU(5), Causal())
     step = Step(learner, Windows(np.arange(5), batch=1, window=2, seed=0), TrainConfig(optimizer="sgd"))
     checkpointer = keep(tmp_path, 5, [5, 20])
-    checkpointer.save(step, None, TrainingProgress(step=30))
+    checkpointer.save(step, {}, TrainingProgress(step=30))
     checkpointer.keep(learner, 40)
     checkpointer.close()
     again = Checkpointer(tmp_path, save_seconds=60, keep=5)

@@ -23,7 +23,7 @@ from lmlab.runs import run
 from lmlab.runs.held_out import find_held_out, find_held_out_split, reopen_corpus
 from lmlab.runs.jobs import Silent
 from lmlab.runs.model_files import load_model
-from lmlab.runs.recipe import Record, find_changes, make_recipe, read_record
+from lmlab.runs.recipe import RecipeRecord, find_changes, make_recipe, read_record
 from lmlab.runs.storage import read_tensors
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.processors.joined import JoinedTokenizer
@@ -280,7 +280,7 @@ def test_the_recipe_has_the_split_of_each_kind(parts: dict[str, str]) -> None:
 
 
 def test_text_from_standard_input_cannot_be_read_again(parts: dict[str, str], tmp_path: Path) -> None:
-    record = Record(recipe({"text": "-", "notes": parts["notes"]}), None, None)
+    record = RecipeRecord(recipe({"text": "-", "notes": parts["notes"]}), None, None)
     with pytest.raises(ValueError, match="trained on standard input"):
         reopen_corpus(record, tmp_path, Silent())
 
@@ -353,6 +353,7 @@ def test_commands(
         ({"parts": {"text": "a.txt"}, "weights": {"text": 0.0}}, "give numbers above 0"),
         ({"parts": {"notes": {"notes": "a", "files": "b"}}}, "unknown setting data.parts.notes.files"),
         ({"parts": {"text": "a.txt"}, "documents": "lines"}, "documents belongs to"),
+        ({"parts": {"text": "a.txt"}, "bad": "skip"}, "bad is a setting of files, and text have none"),
     ],
 )
 def test_wrong_settings_are_one_clear_line(data: dict[str, Any], message: str) -> None:
@@ -379,6 +380,13 @@ def test_wrong_tokenizers_are_one_clear_line(spec: str, message: str, parts: dic
         prepare(config, processor=spec)
 
 
+def test_bad_files_of_all_parts_are_skipped(parts: dict[str, str]) -> None:
+    config = make_config({"parts": {"text": parts["text"], "captions": parts["captions"]}, "bad": "skip"})
+    assert isinstance(config, MixtureConfig)
+    assert config.parts["captions"].model_dump()["bad"] == "skip"
+    assert make_config(config.model_dump()) == config
+
+
 def test_what_a_mixture_cannot_do_is_said_in_one_line(
     trained: Path,
     parts: dict[str, str],
@@ -394,6 +402,8 @@ def test_what_a_mixture_cannot_do_is_said_in_one_line(
         (["draw", trained, "--given", picture, "-o", tmp_path / "x.png"], "draws from captions"),
         (["embed", trained, parts["text"], "-o", tmp_path / "x.npy"], "has learnt several kinds of data, and gives no"),
         (["convert", trained, tmp_path / "hf", "--to", "huggingface"], "has no tokenizer.json"),
+        (["draw", trained, "--caption", "", "-o", tmp_path / "x.png"], "the caption is empty"),
+        (["fill", trained, "a [MASK]", "--picture", picture], "gpt2"),
         (["compare", *named, "-o", tmp_path / "compared"], "systems are compared on one kind of data"),
     ]
     for command, message in commands:

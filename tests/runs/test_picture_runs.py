@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import lmlab
+from killing import kill_while_saving
 from lmlab.data.loaders.augmentation import Augmentation, augment, shift
 from lmlab.pages.run import make_page
 from lmlab.runs import run
@@ -71,14 +73,17 @@ def _settings() -> dict[str, object]:
     return {**settings, **more}
 
 
-def test_an_interrupted_run_with_augmentation_resumes_to_the_bit(folder: Path, tmp_path: Path) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    run.start(recipe(folder, **AUGMENTED), whole)
-    calls = iter(range(1000))
-    assert run.start(recipe(folder, **AUGMENTED), cut, interrupted=lambda: next(calls) >= 17).interrupted
-    run.resume(cut)
+def test_a_killed_run_with_augmentation_resumes_to_the_bit(folder: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    settings = {**_settings(), **{f"objective.{name}": value for name, value in AUGMENTED.items()}}
+    given = [f"--set={name}={json.dumps(value)}" for name, value in settings.items() if name != "train.budget"]
+    command = ("train", "vit", str(folder), "--budget", "80steps", *given)
+    kill_while_saving(*command, "-o", str(killed), run="killed", saves=7)
+    assert not (killed / "README.md").exists()
+    run.resume(killed)
+    lmlab.train("vit", folder, output=whole, settings=settings)
     for name in ("model.safetensors", "head.safetensors"):
-        one, other = read_tensors(whole / name), read_tensors(cut / name)
+        one, other = read_tensors(whole / name), read_tensors(killed / name)
         assert all(torch.equal(one[key], other[key]) for key in one)
 
 

@@ -12,7 +12,7 @@ import torch
 import lmlab
 from commands import lmlab_command
 from killing import kill_while_saving
-from lmlab.data.loaders.streams import Items
+from lmlab.data.loaders.streams import ItemWindows
 from lmlab.decoding.sampling import Sampling
 from lmlab.runs import run
 from lmlab.runs.held_out import held_out_items
@@ -88,7 +88,7 @@ def test_completions_keep_the_given_rows(folder: Path, tmp_path: Path) -> None:
 def test_windows_are_whole_pictures() -> None:
     """Each row of a batch has the boundaries around one picture, and an epoch has each picture once."""
     tokens = np.concatenate([[9], *([number] * 4 + [9] for number in range(7))]).astype(np.uint16)
-    loader = Items(tokens, batch=7, window=5, seed=0)
+    loader = ItemWindows(tokens, batch=7, window=5, seed=0)
     rows = loader.batch(3).numpy()
     assert (rows[:, [0, -1]] == 9).all()
     assert sorted(rows[:, 1].tolist()) == list(range(7))
@@ -138,5 +138,5 @@ def test_what_does_not_fit_is_one_line(folder: Path, tmp_path: Path) -> None:
     train = {"budget": "1steps"}
     music = {"data": {"text": "builtin:tunes"}, "model": {"kind": "gpt2", "size": "tiny"}, "train": train}
     run.start(make_recipe(music), tunes)
-    with pytest.raises(ValueError, match="has not learnt the pixels"):
+    with pytest.raises(ValueError, match="has not learnt to draw"):
         _ = lmlab.load(tunes).painter

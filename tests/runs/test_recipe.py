@@ -11,7 +11,7 @@ import pytest
 
 from lmlab.messages import with_article
 from lmlab.models import LINEAGE, load_class, systems_that_read
-from lmlab.runs.recipe import Record, find_changes, make_recipe, read_groups, write_recipe
+from lmlab.runs.recipe import RecipeRecord, find_changes, make_recipe, read_groups, write_recipe
 from lmlab.runs.upgrade import upgrade_saved
 
 TUNED = [name for name in systems_that_read("text") if LINEAGE[name].tuned_width is not None]
@@ -109,7 +109,7 @@ def test_a_run_that_began_with_another_is_made_again(
     made.mkdir()
     (origin / "config.json").write_text(json.dumps({"kind": kind, "model": model.model_dump()}))
     recipe = make_recipe({"data": {"text": ["builtin"]}, "model": {"kind": kind, **changed}, "origin": str(origin)})
-    write_recipe(made, Record(recipe, None, None))
+    write_recipe(made, RecipeRecord(recipe, None, None))
     assert read_groups(made / "recipe.json")["model"] == {"kind": kind, **changed}
     assert make_recipe(read_groups(made / "recipe.json")) == recipe
 
@@ -154,7 +154,7 @@ def test_settings_that_were_renamed_still_work(tmp_path: Path) -> None:
 
 def test_changes_of_settings_have_names(tmp_path: Path) -> None:
     recipe = make_recipe({"data": {"text": "x"}, "model": {"kind": "lstm"}, "train": {"rate": 0.1}})
-    record = Record(recipe.model_copy(update={"data": recipe.data.absolute()}), "abc", None)
+    record = RecipeRecord(recipe.model_copy(update={"data": recipe.data.absolute()}), "abc", None)
     assert find_changes(record, recipe) == []
     other = make_recipe({"data": {"text": "y"}, "model": {"kind": "lstm", "layers": 3}, "train": {"rate": 0.2}})
     assert find_changes(record, other) == ["data.text", "model.layers", "train.rate"]

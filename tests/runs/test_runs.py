@@ -241,11 +241,40 @@ def test_a_finished_count_is_left_alone(text: Path, tmp_path: Path) -> None:
         assert run.resume(str(tmp_path / "run"), settings={"budget": "600tokens"}).progress.tokens == 600
 
 
+@pytest.mark.filterwarnings("ignore:too few n-grams")
+def test_ngrams_counted_on_disk_score_like_those_counted_in_memory(text: Path, tmp_path: Path) -> None:
+    """The files of the count are gone, and so are those of a count that was interrupted."""
+    bits = {}
+    for memory in (None, "1M"):
+        made = make_recipe({"data": {"text": str(text)}, "model": {"kind": "ngram"}, "train": {"memory": memory}})
+        bits[memory] = run.start(made, tmp_path / f"{memory}").progress.best_bits
+    assert bits["1M"] == pytest.approx(bits[None], rel=0.01)
+    assert not (tmp_path / "1M/counting").exists()
+    stopped = run.start(made, tmp_path / "stopped", interrupted=after(2))
+    assert stopped.interrupted
+    assert not (tmp_path / "stopped/counting").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "memory", "message"),
+    [
+        ("gpt2", "1G", "--memory is for counting n-grams on disk; gpt2 is a network"),
+        ("ngram", "much", "'much' is no amount"),
+    ],
+)
+def test_memory_that_cannot_be_used(kind: str, memory: str, message: str, text: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        run.start(
+            make_recipe({"data": {"text": str(text)}, "model": {"kind": kind}, "train": {"memory": memory}}),
+            tmp_path / "run",
+        )
+
+
 @pytest.mark.parametrize("name", FIXED)
 def test_what_decides_the_data_cannot_be_changed(name: str, text: Path, tmp_path: Path) -> None:
     run.start(recipe(text), tmp_path / "run", interrupted=after(3))
     before = files(tmp_path / "run")
-    other = {"order": "streams", "optimizer": "sgd"}.get(name, 7)
+    other = {"order": "streams", "optimizer": "sgd", "exact": True}.get(name, 7)
     with pytest.raises(ValueError, match=rf"continues .*run as it was started: train\.{name} cannot be changed"):
         run.resume(tmp_path / "run", settings={name: other})
     assert files(tmp_path / "run") == before

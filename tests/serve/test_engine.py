@@ -17,11 +17,11 @@ from serving import settle
 from lmlab.config import build
 from lmlab.decoding.chain_rule import score_tokens
 from lmlab.decoding.generate import generate
-from lmlab.decoding.mixture import Mixture
+from lmlab.decoding.interpolation import InterpolatedModel
 from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.models import load_class
 from lmlab.serve.engine.engine import Engine
-from lmlab.serve.engine.sequence import GeneratedSequence, Piece
+from lmlab.serve.engine.sequence import GeneratedSequence, OutputPiece
 from lmlab.serve.errors import ClosedError, OverloadedError
 from lmlab.serve.server import share_threads
 from patience import PATIENCE, wait_until
@@ -50,7 +50,7 @@ class Letters:
 
 def make(name: str) -> Any:
     if name == "mixture":
-        return Mixture([make("ngram"), make("gpt2")])
+        return InterpolatedModel([make("ngram"), make("gpt2")])
     cls = load_class(name)
     config = build(cls.Config, {"vocabulary": VOCABULARY, **SETTINGS[name]}, where="model")
     torch.manual_seed(1)
@@ -82,13 +82,13 @@ def running(model: Any, **settings: Any) -> Iterator[Engine]:
         engine.close()
 
 
-def answer(engine: Engine, asked: Sequence[Asked], *, pause: random.Random | None = None) -> list[list[Piece]]:
+def answer(engine: Engine, asked: Sequence[Asked], *, pause: random.Random | None = None) -> list[list[OutputPiece]]:
     """What comes of each request; with `pause`, they arrive one by one while others are being written."""
-    told: list[list[Piece]] = [[] for _ in asked]
+    told: list[list[OutputPiece]] = [[] for _ in asked]
     left = threading.Semaphore(0)
 
     def listen(number: int) -> Any:
-        def tell(piece: Piece) -> None:
+        def tell(piece: OutputPiece) -> None:
             told[number].append(piece)
             if piece.finish:
                 left.release()
@@ -194,7 +194,7 @@ def test_a_text_that_is_cancelled_leaves_at_the_next_step() -> None:
         counts = [0] * 12
 
         def listen(number: int) -> Any:
-            def tell(piece: Piece) -> None:
+            def tell(piece: OutputPiece) -> None:
                 counts[number] += piece.token is not None
                 if piece.finish:
                     ended.release()
@@ -220,7 +220,7 @@ def test_a_text_that_is_cancelled_leaves_at_the_next_step() -> None:
 
 
 def make_text(
-    prompt: Sequence[int] = (0,), *, tokens: int = 1, send: Callable[[Piece], None] = lambda piece: None
+    prompt: Sequence[int] = (0,), *, tokens: int = 1, send: Callable[[OutputPiece], None] = lambda piece: None
 ) -> GeneratedSequence:
     """A text of one token, by default, that nobody listens to."""
     return GeneratedSequence(prompt=prompt, tokens=tokens, sampling=Sampling(), decoder=Letters(), send=send)
@@ -243,7 +243,7 @@ def test_a_full_queue_refuses_all_or_none() -> None:
 
 def test_an_engine_that_fails_without_a_word_is_an_error_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("threading.excepthook", lambda told: None)
-    engine, told = Engine(model := make("lstm"), writer=model), list[Piece]()
+    engine, told = Engine(model := make("lstm"), writer=model), list[OutputPiece]()
 
     def broken() -> None:
         raise MemoryError
@@ -270,7 +270,7 @@ def test_stop_strings_end_a_text_before_them() -> None:
 
 
 def test_closing_ends_what_is_not_finished() -> None:
-    told: list[Piece] = []
+    told: list[OutputPiece] = []
     engine = Engine(model := make("lstm"), writer=model)
     text = GeneratedSequence(prompt=[0], tokens=10**6, sampling=Sampling(), decoder=Letters(), send=told.append)
     engine.submit([text])
@@ -287,7 +287,7 @@ def test_an_error_of_one_text_ends_it_alone() -> None:
             raise RuntimeError("broken")
 
     with running(make("lstm")) as engine:
-        told: list[Piece] = []
+        told: list[OutputPiece] = []
         text = GeneratedSequence(prompt=[0], tokens=2, sampling=Sampling(), decoder=Letters(), send=told.append)
         text.sampler = Broken()
         engine.submit([text])
@@ -319,26 +319,26 @@ def test_scores_that_are_no_numbers_end_their_text_alone(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", ["gpt2", "lstm"])
 def test_the_share_of_the_room_in_use(name: str) -> None:
     """Of a model with a window, tokens of rows times window; of one whose state does not grow, rows."""
-    shares: list[tuple[int, float]] = []
+    fractions: list[tuple[int, float]] = []
     with running(make(name), rows=4) as engine:
 
-        def tell(piece: Piece) -> None:
-            shares.append((text.written, engine.metrics.value("kv_cache_usage_perc")))
+        def tell(piece: OutputPiece) -> None:
+            fractions.append((text.written, engine.metrics.value("kv_cache_usage_perc")))
 
         text = GeneratedSequence(prompt=[0] * 10, tokens=30, sampling=Sampling(), decoder=Letters(), send=tell)
         engine.submit([text])
         wait_until(lambda: text.finish)
         settle(engine)
         assert engine.metrics.value("kv_cache_usage_perc") == 0
-    for written, share in shares[1:]:  # when the first token is sent, the text has not joined the batch
+    for written, fraction in fractions[1:]:  # when the first token is sent, the text has not joined the batch
         held = 10 + written - 1 if name == "gpt2" else 96
-        assert share == pytest.approx(held / 96 / 4)
+        assert fraction == pytest.approx(held / 96 / 4)
 
 
 def test_the_prefix_cache_is_bounded_counted_and_can_be_off() -> None:
     prompt = [0, *range(1, 61), *range(1, 61), 7]  # 122 tokens: a window of 96 reads the last, in pieces of 64
 
-    def count(prefix_bytes: int) -> tuple[list[Piece], float, float, float]:
+    def count(prefix_bytes: int) -> tuple[list[OutputPiece], float, float, float]:
         with running(make("lstm"), prefix_bytes=prefix_bytes) as engine:
             told = [answer(engine, [Asked(prompt, 4, Sampling(seed=1))])[0] for _ in range(3)]
             assert told[0] == told[1] == told[2]
@@ -371,7 +371,7 @@ def test_a_cancelled_request_gives_its_place_to_others() -> None:
     with running(make("ngram"), rows=1, queue=2) as engine:
         block = threading.Event()
         job = engine.call(lambda pause: block.wait(PATIENCE))
-        told: list[Piece] = []
+        told: list[OutputPiece] = []
         make_text = lambda: GeneratedSequence(  # noqa: E731
             prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), send=told.append
         )

@@ -14,7 +14,7 @@ from serving import Running, serving
 from lmlab.language_model import LanguageModel
 from lmlab.models import load_class
 from lmlab.prompting import ask, find_template
-from lmlab.prompting.items import Item, Items
+from lmlab.prompting.items import PromptItem, PromptItems
 from lmlab.serve.token_ids import ClientIds
 from lmlab.tokenizers import train
 from lmlab.tokenizers.spellings import Spellings
@@ -138,6 +138,6 @@ def test_offsets_count_the_text_as_it_was_given(served: Running) -> None:
 
 
 def test_a_model_that_reads_backwards_is_not_asked() -> None:
-    items = [Item({"a": "the cat"}, ("good", "bad"), 0), Item({"a": "a dog"}, ("good", "bad"), 1)]
+    items = [PromptItem({"a": "the cat"}, ("good", "bad"), 0), PromptItem({"a": "a dog"}, ("good", "bad"), 1)]
     with pytest.raises(ValueError, match="reads backwards"):
-        ask(reads_backwards(), find_template("sentiment"), Items(items, items))
+        ask(reads_backwards(), find_template("sentiment"), PromptItems(items, items))

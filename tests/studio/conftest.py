@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from studio_page import CHROMIUM, Studio
+from studio_process import open_studio
 from studio_texts import HARM, KNOWS, TOKEN, WEIRD, book
 
 
@@ -63,3 +65,27 @@ def client_of(studio_runs: Path) -> Callable[..., Any]:
         return TestClient(app, base_url="http://127.0.0.1:8080", raise_server_exceptions=False, headers=knows)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def address(studio_runs: Path) -> Iterator[str]:
+    """Where a studio over the tiny runs answers."""
+    with open_studio(studio_runs) as found:
+        yield found.address
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def studio(browser: Any, address: str) -> Iterator[Studio]:
+    opened = Studio(browser, address)
+    yield opened
+    opened.page.close()

@@ -5,100 +5,20 @@ from __future__ import annotations
 import json
 import math
 import re
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import pytest
 
-from patience import PATIENCE
-from studio_process import open_studio
+from studio_page import CHROMIUM, NO_CHROMIUM, Studio, state_of
 from studio_texts import ANSI, HARM, SCRIPT, TOKEN, WEIRD
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 VIEWS = sorted(path.stem for path in (Path(__file__).parents[2] / "src/lmlab/studio/static/views").glob("*.js"))
 SHELF = ["bert", "counts", "demo/gpt2", "demo/lstm", "en-de", "labels", WEIRD]
 
-SHOWN = """number => document.getElementById("lecture").innerText.includes(`${number} / `)
-  && document.querySelector("article:not(.busy)")?.dataset.drawn === location.hash"""
-"""Whether the foot names this slide of a lecture, and its view is drawn."""
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (make test-browser installs it)")
-
-
-@pytest.fixture(scope="module")
-def address(studio_runs: Path) -> Iterator[str]:
-    with open_studio(studio_runs) as found:
-        yield found.address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    with sync_api.sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield chromium
-        chromium.close()
-
-
-class Studio:
-    """A page of the browser that remembers what must not happen."""
-
-    def __init__(self, browser: Any, address: str, **settings: Any) -> None:
-        self.page = browser.new_page(viewport={"width": 1200, "height": 900}, **settings)
-        self.address, self.wrong = address, list[str]()
-        self.page.set_default_timeout(1000 * PATIENCE)
-        self.page.on("console", self._hear)
-        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
-        self.page.on("dialog", self._dismiss)
-        self.page.on("request", self._request)
-        self.page.goto(f"{address}?token={TOKEN}")  # as the printed link does
-
-    def _hear(self, message: Any) -> None:
-        if message.type in ("error", "warning"):
-            self.wrong.append(f"{message.type}: {message.text}")
-
-    def _dismiss(self, dialog: Any) -> None:
-        self.wrong.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
-
-    def _request(self, request: Any) -> None:
-        if not request.url.startswith((self.address, "blob:", "data:image/png")):
-            self.wrong.append(f"outside: {request.url}")
-
-    def open(self, view: str, **state: Any) -> Any:
-        """Open a view in a state, and wait until it is drawn."""
-        query = urlencode(state, doseq=True)
-        self.page.goto(f"{self.address}#/{view}{'?' + query if query else ''}")
-        self.settle(view)
-        return self.page
-
-    def settle(self, view: str) -> None:
-        """Wait until what the address says is drawn."""
-        self.page.wait_for_function(
-            "view => { const page = document.querySelector(`article[data-view=${view}]:not(.busy)`);"
-            " return page && page.dataset.drawn === location.hash }",
-            arg=view,
-        )
-
-    def check(self) -> None:
-        assert self.wrong == []
-        assert self.page.locator(".wrong:visible").all_inner_texts() == []
-
-
-@pytest.fixture
-def studio(browser: Any, address: str) -> Iterator[Studio]:
-    opened = Studio(browser, address)
-    yield opened
-    opened.page.close()
-
-
-def state_of(page: Any) -> str:
-    return str(page.evaluate("decodeURIComponent(location.hash.replaceAll('+', ' '))"))
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_CHROMIUM)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -106,7 +26,7 @@ def test_every_view_opens_and_says_nothing_wrong(browser: Any, address: str, sch
     studio = Studio(browser, address, color_scheme=scheme, reduced_motion="reduce")
     for view in VIEWS:
         page = studio.open(view)
-        assert page.locator("h1").count() == 1
+        assert page.locator("h1:visible").count() == 1
         assert page.locator("nav a[aria-current=page]").count() == 1
         assert page.locator(".stage").inner_text().strip() != ""
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
@@ -314,14 +234,23 @@ def test_translations_are_aligned_and_texts_classified(studio: Studio) -> None:
 
 def test_a_head_is_opened_locked_and_a_token_hidden(studio: Studio) -> None:
     page = studio.open("attention", run="bert", text="The cat sat on the mat")
-    page.select_option("select[name=layer]", "1")
+    assert page.locator("button.head").count() == 4  # two layers of two heads
+    page.click("button.head[data-layer='1'][data-head='1']")
     studio.settle("attention")
-    page.click("button.head[data-head='1']")
-    page.wait_for_selector("[data-do=all]")
-    assert "head=1" in page.url
+    assert "layer=1&head=1" in page.url
+    assert page.locator("button.head[aria-pressed=true]").get_attribute("data-layer") == "1"
     tokens = page.locator(".mark[data-pick]")
     every = tokens.count()
+    shown = (
+        "() => [...document.querySelectorAll('svg.lines .from')].filter(g => g.getAttribute('opacity') === '1').length"
+    )
+    assert page.evaluate(shown) == every
     tokens.nth(2).hover()
+    assert page.evaluate(shown) == 1
+    weights = page.locator("svg.lines [data-key] .tick").all_text_contents()
+    assert sum(map(float, weights)) == pytest.approx(1, abs=0.005 * len(weights))
+    page.locator("article h1").hover()
+    assert page.evaluate(shown) == every
     tokens.nth(2).click()
     assert "lock=2" in page.url
     assert page.locator(".mark.locked").count() == 1
@@ -332,18 +261,50 @@ def test_a_head_is_opened_locked_and_a_token_hidden(studio: Studio) -> None:
     studio.settle("attention")
     page.wait_for_selector("text=Hidden from the model")
     assert "masked=2" in page.url
-    page.click("[data-do=all]")
-    assert page.locator("button.head").count() == 2
-    studio.open("attention", run="en-de", kind="cross", head=0, text="somebody saw day 3")
+    page.click("[data-do=unmask]")
+    studio.settle("attention")
+    assert "masked" not in page.url
+    page = studio.open("attention", run="demo/gpt2", text="The cat sat on the mat", masked=3)
+    assert "reads the text without" in page.locator(".one-head").inner_text()
+    assert page.locator("svg.lines .gone").count() == 2
+    page = studio.open("attention", run="en-de", text="somebody saw day 3", target="jemand sah Tag 3")
+    assert page.locator("select[name=kind]").input_value() == "cross"
+    page.locator("svg.lines [data-key='1']").click()
+    studio.settle("attention")
+    assert "masked=1" in page.url
+    page.select_option("select[name=kind]", "encoder")
+    studio.settle("attention")
+    assert page.locator("svg.lines .gone").count() == 2
+    studio.check()
+
+
+def test_heads_are_gone_through_by_keys(studio: Studio) -> None:
+    page = studio.open("attention", run="demo/gpt2", text="The cat sat on the mat")
+    page.locator("button.head[tabindex='0']").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")  # there is no further head
+    assert "Layer 1, head 1: entropy" in page.locator(".said").inner_text()
+    page.keyboard.press("Enter")
+    studio.settle("attention")
+    assert "layer=1&head=1" in page.url
+    page.locator("svg.lines .mark").first.focus()
+    page.keyboard.press("ArrowDown")
+    assert "From “" in page.locator(".said").inner_text()
+    page.keyboard.press("Enter")
+    studio.settle("attention")
+    assert "lock=1" in page.url
+    page.select_option("select[name=show]", "matrix")
+    page.locator("svg[aria-label='One head'] .mark").nth(3).hover()
+    assert "attends to" in page.locator(".said").inner_text()
     studio.check()
 
 
 def test_long_texts_are_shown_as_pixels(studio: Studio) -> None:
-    page = studio.open("attention", run="demo/gpt2", text="a cat " * 20, head=0)
-    canvas = page.locator(".stage canvas")
-    box = canvas.bounding_box()
-    page.mouse.move(box["x"] + 30, box["y"] + 60)
-    assert "looks at" in page.locator(".said").inner_text()
+    page = studio.open("attention", run="demo/gpt2", text="a cat " * 20, show="matrix")
+    canvas = page.locator(".one-head canvas")
+    canvas.hover(position={"x": 30, "y": 60})
+    assert "attends to" in page.locator(".said").inner_text()
     studio.check()
 
 
@@ -384,26 +345,6 @@ def test_bias_errors_and_neighbours_are_shown(studio: Studio) -> None:
     studio.check()
 
 
-def test_a_lecture_goes_by_arrow_keys(studio: Studio) -> None:
-    page = studio.open("lecture")
-    page.click("[data-do=begin]")
-    page.wait_for_selector("#lecture:not([hidden])")
-    assert page.evaluate("document.documentElement.classList.contains('large')")
-    studio.settle("runs")
-    page.keyboard.press("ArrowRight")
-    studio.settle("next")
-    assert "slide=2" in page.url
-    page.locator("textarea").first.focus()
-    page.keyboard.press("ArrowRight")
-    assert "slide=2" in page.url  # in a field, arrows are for the text
-    page.keyboard.press("PageDown")
-    studio.settle("surprisal")
-    page.keyboard.press("Escape")
-    page.wait_for_selector("#lecture", state="hidden")
-    assert "slide" not in page.url
-    studio.check()
-
-
 @pytest.mark.parametrize("view", ["next", "attention"])
 def test_a_view_is_saved_in_every_form(studio: Studio, tmp_path: Path, view: str, browser: Any) -> None:
     run = {"next": [WEIRD, "counts"], "attention": ["bert"]}[view]
@@ -432,26 +373,6 @@ def test_a_view_is_saved_in_every_form(studio: Studio, tmp_path: Path, view: str
     assert json.loads(alone.locator("script#data").inner_text())
     assert alone.locator("svg").count() >= 1
     alone.close()
-
-
-def test_the_lecture_of_the_guide_can_be_given(browser: Any, studio_runs: Path, tmp_path: Path) -> None:
-    for name, run in {"ngram": "counts", "lstm": "demo/lstm", "gpt2": "demo/gpt2"}.items():
-        shutil.copytree(studio_runs / run, tmp_path / name)
-    guide = (Path(__file__).parents[2] / "docs/guides/studio.md").read_text(encoding="utf-8")
-    (toml,) = re.findall(r"^```toml\n(.*?)^```", guide, flags=re.DOTALL | re.MULTILINE)
-    (tmp_path / "lecture.toml").write_text(toml, encoding="utf-8")
-    with open_studio(tmp_path) as opened:
-        studio = Studio(browser, opened.address)
-        page = studio.open("lecture")
-        assert page.locator("ol li").count() == toml.count("[[views]]")
-        page.click("[data-do=begin]")
-        for number in range(1, toml.count("[[views]]") + 1):
-            page.wait_for_function(SHOWN, arg=number)
-            assert page.locator(".exports").is_visible()
-            studio.check()
-            page.locator("body").click(position={"x": 2, "y": 2})
-            page.keyboard.press("PageDown")
-        page.close()
 
 
 def test_a_run_is_started_and_stopped(studio: Studio) -> None:
@@ -511,3 +432,105 @@ def test_a_link_on_another_site_opens_the_studio(browser: Any, address: str) -> 
     page.click("a")
     page.wait_for_selector("article[data-view=runs]")
     context.close()
+
+
+def test_five_groups_are_reached_by_keys(studio: Studio) -> None:
+    page = studio.open("next", run="counts", text="The cat")
+    assert page.locator("nav .groups a").all_inner_texts() == ["Runs", "Predict", "Look inside", "Test", "Lecture"]
+    assert page.locator("nav .groups [aria-current=true]").inner_text() == "Predict"
+    page.locator("nav .groups a", has_text="Look inside").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    studio.settle("surprisal")
+    assert page.evaluate("document.activeElement.textContent") == "Test"
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    studio.settle("next")  # the view of the group that was open last
+    reached = set()
+    for group in ("Runs", "Predict", "Look inside", "Test", "Lecture"):
+        page.locator("nav .groups a", has_text=group).click()
+        page.wait_for_selector(f"nav .views[aria-label='{group}']")
+        reached |= {str(link.get_attribute("href")).removeprefix("#/") for link in page.locator("nav .views a").all()}
+    assert reached == set(VIEWS)
+    studio.check()
+
+
+def test_text_and_runs_are_carried_from_view_to_view(studio: Studio) -> None:
+    page = studio.open("next", run=["demo/gpt2", "counts"], text="The cat")
+    page.locator("textarea[name=text]").press_sequentially(" sat on")
+    page.locator("nav .views a", has_text="Write").click()  # before the typed text is asked for
+    studio.settle("write")
+    assert page.input_value("textarea[name=text]") == "The cat sat on"
+    assert page.locator("input[value='demo/gpt2']").is_checked()
+    page.locator("nav .groups a", has_text="Test").click()
+    studio.settle("surprisal")
+    assert page.input_value("textarea[name=text]") == "The cat sat on"
+    assert "text=The cat sat on" in state_of(page)
+    page.locator("nav .groups a", has_text="Predict").click()
+    studio.settle("write")
+    page.locator("textarea[name=text]").press_sequentially(" the")
+    page.locator("input[value='counts']").check()  # typing survives choosing a run at once
+    studio.settle("write")
+    assert page.input_value("textarea[name=text]") == "The cat sat on the"
+    assert "text=The cat sat on the" in state_of(page)
+    studio.check()
+
+
+def test_a_forced_word_survives_a_redraw_and_masks_follow_their_words(studio: Studio) -> None:
+    page = studio.open("write", run="demo/gpt2", text="The cat", mode="beams", steps=2, beams=2)
+    page.fill("input[name=force]", " dog")
+    page.set_viewport_size({"width": 1000, "height": 900})
+    page.wait_for_function("() => document.querySelector('.stage').clientWidth < 980")
+    page.click("[data-go='to the beginning']")
+    assert page.input_value("input[name=force]") == " dog"
+    page = studio.open("fill", run="bert", text="The cat sat on the mat", hidden="4")
+    page.fill("textarea[name=text]", "The old cat sat on the mat")
+    page.wait_for_function("() => document.querySelector('.words [aria-pressed=true]')?.textContent === 'sat'")
+    page.wait_for_function("() => location.hash.includes('old')")
+    assert page.locator(".words [aria-pressed=true]").all_inner_texts() == ["sat"]
+    studio.check()
+
+
+def test_an_unfinished_line_has_no_results_below_it(studio: Studio) -> None:
+    page = studio.open("minimal-pairs", run="counts", pairs="The cat sat. | The cat sit.")
+    assert page.locator(".stage table").count() == 1
+    page.fill("textarea[name=pairs]", "The cat sat. | The cat sit.\nThe dog")
+    page.wait_for_selector(".wrong:visible")
+    assert page.locator(".stage table").count() == 0
+    assert "line 2" in page.locator(".wrong").inner_text()
+    page = studio.open("neighbours", run="demo/gpt2", words="cat", top=3)
+    page.fill("input[name=top]", "0")
+    page.keyboard.press("Tab")
+    assert page.input_value("input[name=top]") == "1"
+    page = studio.open("senses", run="bert", word="cat", layer=-1)
+    page.fill("input[name=layer]", "0")
+    page.keyboard.press("Tab")
+    page.wait_for_function("() => location.hash.includes('layer=0')")
+
+
+def test_fields_begin_with_the_held_out_text_of_the_run(studio: Studio, studio_runs: Path) -> None:
+    from lmlab.runs.held_out import held_out
+
+    text = "\n".join(held_out(studio_runs / "demo/gpt2"))
+    page = studio.open("next", run="demo/gpt2")
+    prompt = page.input_value("textarea[name=text]")
+    assert prompt
+    assert prompt in text
+    assert prompt != "Return a new"
+    page = studio.open("surprisal", run="demo/lstm")
+    assert all(line in text for line in page.input_value("textarea[name=text]").splitlines())
+    page = studio.open("next", run="demo/gpt2", text="My own")
+    assert page.input_value("textarea[name=text]") == "My own"
+    studio.check()
+
+
+def test_a_run_has_one_colour_in_every_view(studio: Studio) -> None:
+    colour = "name => getComputedStyle([...document.querySelectorAll('run-picker label')].find(each =>"
+    colour += " each.innerText.startsWith(name)).querySelector('.swatch').firstElementChild).fill"
+    page = studio.open("next", run=["demo/gpt2", "demo/lstm", "counts"], text="The cat")
+    first = [page.evaluate(colour, name) for name in ("demo/gpt2", "demo/lstm", "counts")]
+    assert len(set(first)) == 3
+    page = studio.open("surprisal", run=["counts", "demo/lstm"], text="The cat")
+    assert [page.evaluate(colour, name) for name in ("demo/lstm", "counts")] == first[1:]
+    studio.check()

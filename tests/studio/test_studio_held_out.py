@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lmlab.runs.held_out import held_out
-from lmlab.studio.held_out import LETTERS, HeldOutReader
+from lmlab.studio.held_out_access import LETTERS, HeldOutReader
 from lmlab.studio.run_store import RunStore
 
 SECRET = "the quick secret word of the test"
@@ -114,7 +114,7 @@ def test_the_cache_has_it_when_the_file_is_gone(studio_runs: Path, tmp_path: Pat
 
 
 def test_texts_in_several_languages_are_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lmlab.data.corpora.held_out import read_cached
+    from lmlab.data.corpora.held_out_cache import read_cached
     from lmlab.data.corpora.languages import prepare_languages
 
     texts = {}
@@ -202,7 +202,7 @@ def test_files_that_lead_out_of_the_folder_are_not_loaded(
         pass
     assert str(tmp_path) not in str(told.value)
     if name == "model.safetensors":
-        assert not run_store.about()[0]["weights"]
+        assert not run_store.summaries()[0]["weights"]
 
 
 def test_links_within_the_folder_are_followed(studio_runs: Path, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_labels_and_search_of_a_model_of_pictures_and_texts(client: Any, runs: P
 
 def test_pictures_outside_of_the_allowed_folders_are_not_shown(runs: Path, tmp_path: Path) -> None:
     """Neither where the recipe names a folder elsewhere, nor where a table in the folder names a file elsewhere."""
-    from lmlab.studio.held_out import HeldOutReader
+    from lmlab.studio.held_out_access import HeldOutReader
     from lmlab.studio.run_store import RunStore
 
     with pytest.raises(ValueError, match="--allow-data"):

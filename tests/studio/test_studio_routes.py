@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import lmlab
 from lmlab.analysis.attention import read_attention
+from lmlab.layers.watching import watching
 from lmlab.studio.app import OLD_ROUTES
 from lmlab.studio.run_store import RunStore
 from lmlab.studio.views.runs import Tail, thin, to_point
@@ -176,6 +178,40 @@ def test_a_masked_token_changes_what_is_seen(client: Any, studio_runs: Path) -> 
     assert hidden["does"] != whole["does"]
 
 
+def test_a_model_without_a_mask_reads_the_text_without_the_token(client: Any, studio_runs: Path) -> None:
+    body = {"run": "demo/gpt2", "text": "The cat sat on the mat"}
+    whole = ask(client, "attention", **body)["kinds"]["self"]
+    about = ask(client, "attention", **body, masked=[3, 1])["kinds"]["self"]
+    assert about["removed"] == [1, 3]
+    assert about["queries"] == whole["queries"]
+    response = client.post("/studio/api/attention/layer", json={**body, "masked": [3, 1], "layer": 1})
+    found = np.frombuffer(response.content, "<f2").reshape(tuple(map(int, response.headers["x-shape"].split(","))))
+    model = lmlab.load(studio_runs / "demo/gpt2")
+    ids = [*model.frame.row()["tokens"], *model.text_tokenizer.encode(body["text"])]
+    kept = [n for n in range(len(ids)) if n not in (1, 3)]
+    with torch.inference_mode(), watching(model.model, "blocks.1.attention.probabilities") as seen:
+        model.model(torch.tensor([[ids[n] for n in kept]]))
+    (expected,) = seen["blocks.1.attention.probabilities"]
+    assert np.allclose(found[:, kept][:, :, kept], expected[0].numpy(), atol=1e-3)
+    assert not found[:, [1, 3]].any()
+    assert not found[:, :, [1, 3]].any()
+
+
+@pytest.mark.parametrize(("run", "text"), [("bert", "The cat sat"), ("demo/gpt2", "a cat " * 18)])
+def test_all_heads_are_sent_in_small(client: Any, studio_runs: Path, run: str, text: str) -> None:
+    response = client.post("/studio/api/attention/heads", json={"run": run, "text": text})
+    shape = tuple(map(int, response.headers["x-shape"].split(",")))
+    found = np.frombuffer(response.content, np.uint8).reshape(shape)
+    weights = read_attention(lmlab.load(studio_runs / run), text)["self"].weights
+    tokens = weights.shape[2]
+    assert shape == (*weights.shape[:2], min(tokens, 32), min(tokens, 32))
+    ends = [(n * tokens // shape[2], (n + 1) * tokens // shape[2]) for n in range(shape[2])]
+    for i, (top, bottom) in enumerate(ends):
+        for j, (left, right) in enumerate(ends):
+            most = weights[:, :, top:bottom, left:right].max(axis=(2, 3))
+            assert np.allclose(found[:, :, i, j], 255 * np.sqrt(most), atol=0.51)
+
+
 @pytest.mark.parametrize(
     ("route", "body", "told"),
     [
@@ -188,6 +224,8 @@ def test_a_masked_token_changes_what_is_seen(client: Any, studio_runs: Path) -> 
         ("search", {"run": "counts", "pins": [[99999]]}, "vocabulary"),
         ("attention", {"run": "demo/lstm", "text": "a"}, "no attention"),
         ("attention", {"run": "bert", "text": "a", "masked": [99]}, "masked = [99]"),
+        ("attention", {"run": "demo/gpt2", "text": "a", "masked": [0, 1]}, "at least one token must be left"),
+        ("attention/heads", {"run": "bert", "text": "a", "kind": "cross"}, "no cross attention"),
         ("attention/layer", {"run": "bert", "text": "a", "layer": 9}, "layer = 9"),
         ("attention/layer", {"run": "bert", "text": "a", "kind": "cross"}, "no cross attention"),
     ],
@@ -239,10 +277,10 @@ def test_routes_that_were_renamed_redirect(client: Any, old: str, new: str) -> N
 
 def test_all_tabs_share_one_scan_of_the_folder(studio_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, scans, now = RunStore(studio_runs), list[int](), 100.0
-    about = store.about
-    monkeypatch.setattr(store, "about", lambda: (scans.append(1), about())[1])
+    summaries = store.summaries
+    monkeypatch.setattr(store, "summaries", lambda: (scans.append(1), summaries())[1])
     monkeypatch.setattr("lmlab.studio.run_store.time.monotonic", lambda: now)
-    assert [store.recent() == about() for _ in range(5)] == [True] * 5
+    assert [store.recent() == summaries() for _ in range(5)] == [True] * 5
     assert len(scans) == 1
     now += 1.0
     store.recent()

@@ -89,7 +89,7 @@ def test_a_run_is_started_watched_and_stopped(tmp_path: Path) -> None:
         assert job.running, job.tail()
         with pytest.raises(ValueError, match="there is a mine already"):
             jobs.start(JobRequest(name="mine"))
-        (told,) = jobs.about()
+        (told,) = jobs.summaries()
         assert str(tmp_path) not in str(told)
         assert f"{tmp_path.name}/mine" in told["command"]
         job.stop()
@@ -160,7 +160,7 @@ def test_what_a_killed_studio_leaves_running_is_found_and_stopped(tmp_path: Path
             studio.kill()
     jobs = Jobs(tmp_path / "runs")
     try:
-        (told,) = jobs.about()
+        (told,) = jobs.summaries()
         assert (told["name"], told["running"]) == ("left", True)
         job = jobs.find(told["number"])
         assert job.own
@@ -171,7 +171,7 @@ def test_what_a_killed_studio_leaves_running_is_found_and_stopped(tmp_path: Path
         assert (tmp_path / "runs" / "left" / "last").is_dir()
     finally:
         jobs.close()
-    assert Jobs(tmp_path / "runs").about() == []
+    assert Jobs(tmp_path / "runs").summaries() == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to know when a process was started")
@@ -215,7 +215,7 @@ def test_what_is_left_of_an_ended_work_is_removed_with_its_studio(tmp_path: Path
     (tmp_path / ".studio").mkdir()
     (tmp_path / ".studio" / "mine.1.json").write_text(json.dumps(told))
     (tmp_path / ".studio" / "mine.1.log").write_text("what it has printed")
-    assert Jobs(tmp_path).about() == []
+    assert Jobs(tmp_path).summaries() == []
     assert (tmp_path / ".studio" / "mine.1.log").exists() == studio_is_there
 
 

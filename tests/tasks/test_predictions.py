@@ -120,6 +120,6 @@ def test_punctuation_is_a_word_of_its_own() -> None:
 
 def test_a_sentence_is_split_for_a_tagger_alone() -> None:
     tagging, classes = (toy_task(kind, load_class("bert")) for kind in ("tagging", "classification"))
-    assert tagging.as_read("Ada ran.") == ("Ada", "ran", ".")
-    assert tagging.as_read(["Ada", "ran."]) == ("Ada", "ran.")
-    assert classes.as_read("Ada ran.") == "Ada ran."
+    assert tagging.to_input("Ada ran.") == ("Ada", "ran", ".")
+    assert tagging.to_input(["Ada", "ran."]) == ("Ada", "ran.")
+    assert classes.to_input("Ada ran.") == "Ada ran."

@@ -22,7 +22,7 @@ from lmlab.runs.model_files import load_model, read_mix
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.runs.storage import digest, read_json, read_tensors, write_json, write_tensors
-from lmlab.tasks.lm_embeddings import LanguageStates, Reader
+from lmlab.tasks.lm_embeddings import FrozenLM, LanguageStates
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.spellings import spell_rows, spell_word
 from lmlab.transfer.finetune import finetune
@@ -259,9 +259,9 @@ def test_how_many_words_have_a_vector_is_reported(place: Path, tmp_path: Path) -
     running = [fold(word) for example in data.labelled.train for word in example.a]
     known = sorted(set(running))[:2]
     (tmp_path / "some.txt").write_text("".join(f"{word} 1 2\n" for word in known))
-    share = sum(word in known for word in running) / len(running)
+    fraction = sum(word in known for word in running) / len(running)
     told = format_coverage(data.labelled, tmp_path / "some.txt")
-    assert told == f"word vectors: for 2 of {len(set(running))} training words ({share:.0%} of running words)"
+    assert told == f"word vectors: for 2 of {len(set(running))} training words ({fraction:.0%} of running words)"
 
 
 # TagLM
@@ -269,7 +269,7 @@ def test_how_many_words_have_a_vector_is_reported(place: Path, tmp_path: Path) -
 
 def test_a_word_is_its_last_piece_ahead_and_its_first_backwards(place: Path) -> None:
     for name, last in (("ahead", True), ("back", False)):
-        reader = Reader.load(place / name, layers="last")
+        reader = FrozenLM.load(place / name, layers="last")
         words = ["Ann", "unbelievable", "Rome"]
         text = " ".join(words)
         ids = reader.tokenizer.encode(text)
@@ -287,7 +287,7 @@ def test_a_word_is_its_last_piece_ahead_and_its_first_backwards(place: Path) -> 
 
 def test_a_word_that_was_cut_is_its_last_piece_that_was_read(place: Path) -> None:
     for name, expected in (("ahead", {0: 2}), ("back", {0: 1})):
-        reader = Reader.load(place / name, layers="last")
+        reader = FrozenLM.load(place / name, layers="last")
         assert reader._positions_of_words([0, 0, 0, 1], {0: 1, 1: 2}) == expected, "the second word has no place: zeros"
 
 
@@ -423,7 +423,7 @@ def test_elmo_enters_at_the_bottom_with_a_mix_of_its_layers(place: Path, tmp_pat
     assert result.gamma != 1
     drawn = describe_mix("ner", *read_mix(done.path))
     assert drawn.task == "tagging"
-    assert [*drawn.shares, drawn.gamma] == pytest.approx([*result.mix, result.gamma])
+    assert [*drawn.weights, drawn.gamma] == pytest.approx([*result.mix, result.gamma])
     tensors = read_tensors(done.path / "model.safetensors")
     old = {"mix.scores": "mix", "mix.gamma": "gamma"}
     write_tensors(done.path / "model.safetensors", {old.get(name, name): each for name, each in tensors.items()})

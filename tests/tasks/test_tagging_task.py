@@ -106,9 +106,9 @@ def test_a_crf_gives_legal_tags_and_their_own_probability() -> None:
         prediction = Predictor(task=task, model=model, heads=heads).predict([LONG])[0]  # type: ignore[arg-type]
         for before, tag in zip(("O", *prediction.value), prediction.value, strict=False):
             assert not tag.startswith("I-") or before[1:] == tag[1:]
-        shares = scores[0].softmax(-1)
+        fractions = scores[0].softmax(-1)
         tags = [LABELS["tagging"].index(tag) for tag in prediction.value]
-        own = min(float(shares[word, tag].detach()) for word, tag in enumerate(tags))
+        own = min(float(fractions[word, tag].detach()) for word, tag in enumerate(tags))
         assert prediction.probability == pytest.approx(own, rel=1e-4)
 
 

@@ -57,7 +57,7 @@ class Patches(Model):
     def embedding_flops_of(self, inputs: Mapping[str, Tensor]) -> float:
         return 0.0
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         return 2.0 * (self.embedding.weight.numel() + self.layer.weight.numel())
 
 

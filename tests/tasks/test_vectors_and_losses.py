@@ -105,11 +105,11 @@ def test_the_mix_is_that_of_elmo() -> None:
     with torch.no_grad():
         mix.scores.copy_(torch.tensor([1.0, -2.0, 0.5, 0.0]))
         mix.gamma.fill_(1.7)
-        shares = np.exp([1.0, -2.0, 0.5, 0.0])
-        shares /= shares.sum()
-        expected = 1.7 * sum(share * layers[..., number, :] for number, share in enumerate(shares.tolist()))
+        fractions = np.exp([1.0, -2.0, 0.5, 0.0])
+        fractions /= fractions.sum()
+        expected = 1.7 * sum(fraction * layers[..., number, :] for number, fraction in enumerate(fractions.tolist()))
         torch.testing.assert_close(mix(layers), expected)
-        np.testing.assert_allclose(mix.shares().numpy(), shares, rtol=1e-6)
+        np.testing.assert_allclose(mix.weights().numpy(), fractions, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "lstm", "nplm"])

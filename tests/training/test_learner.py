@@ -76,7 +76,9 @@ def test_a_step_weighs_every_prediction_alike(monkeypatch: pytest.MonkeyPatch) -
             assert len({batch.counts["next"] for batch in rows}) > 1
             texts = [torch.cat([b.inputs["tokens"], b.labels["targets"][:, -1:]], 1) for b in rows]
             whole = Causal().batch(torch.cat(texts))
-            monkeypatch.setattr(step.prefetcher, "batch", lambda place, following, whole=whole: {0: whole}[place])
+            monkeypatch.setattr(
+                step.prefetcher, "batch", lambda micro, following, whole=whole: {0: whole}[micro.number]
+            )
         result, _ = step(0, 0.5, None)
         step.close()
         moved.append(torch.cat([p.detach().flatten() for p in model.parameters()]))

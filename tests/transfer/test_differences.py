@@ -99,7 +99,7 @@ def test_one_seed_is_the_paired_t_test_with_holm(tmp_path: Path) -> None:
     """Another implementation: Student's paired test of scipy, corrected by hand."""
     stats = pytest.importorskip("scipy.stats")
     generator = random.Random(1)
-    right = {name: [generator.random() < share for _ in range(300)] for name, share in (("a", 0.8), ("b", 0.72))}
+    right = {name: [generator.random() < fraction for _ in range(300)] for name, fraction in (("a", 0.8), ("b", 0.72))}
     right["c"] = [each if generator.random() < 0.95 else not each for each in right["a"]]
     found = compare("run", tmp_path, {(name, "full"): [each] for name, each in right.items()})
     p = {other: stats.ttest_rel(np.float64(right["a"]), np.float64(right[other])).pvalue for other in ("b", "c")}
@@ -145,7 +145,7 @@ def test_seeds_that_vary_make_a_difference_uncertain(tmp_path: Path) -> None:
 def test_rows_over_seeds_cover_seeds_and_examples(tmp_path: Path) -> None:
     """Half-widths of Student's interval over seeds and of the interval over examples add as squares."""
     stats = pytest.importorskip("scipy.stats")
-    right = [[i % 100 < share for i in range(200)] for share in (60, 70, 80)]
+    right = [[i % 100 < fraction for i in range(200)] for fraction in (60, 70, 80)]
     (row,) = compare("run", tmp_path, {("a", "full"): right}).rows
     found = row.values["accuracy"]
     assert found.value == pytest.approx(0.7)

@@ -304,7 +304,7 @@ def test_gpts_language_loss_is_learnt_too(place: Path, reviews: TaskData, tmp_pa
 
 
 def test_a_measure_where_less_is_better_is_ranked_so() -> None:
-    from lmlab.pages.scores import Score, ScoreRow, clamp
+    from lmlab.pages.scores import ScoreRow, ShownScore, clamp
     from lmlab.transfer.results import over_seeds
 
     seeds = [Interval(value=value, low=value - 0.1, high=value + 0.1, better="lower") for value in (1.2, 1.5)]
@@ -312,5 +312,5 @@ def test_a_measure_where_less_is_better_is_ranked_so() -> None:
     given: dict[str, Any] = {"label": "", "name": "", "method": "full", "examples": 1, "layers": "last", "values": {}}
     assert ScoreRow(**given, seeds=[1.2, 1.5, None], better="lower").worst_seed == 1.5
     assert ScoreRow(**given, seeds=[1.2, 1.5, None], better="higher").worst_seed == 1.2
-    assert clamp(Score(1.0, None, 1.5), "mean_error").high == 1.5, "it is no fraction"
-    assert clamp(Score(1.0, None, 1.5), "accuracy").high == 1.0
+    assert clamp(ShownScore(1.0, None, 1.5), "mean_error").high == 1.5, "it is no fraction"
+    assert clamp(ShownScore(1.0, None, 1.5), "accuracy").high == 1.0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import lmlab
@@ -16,7 +17,7 @@ from lmlab.baselines.pixels import LinearOnPixels, NearestMean
 from lmlab.cli.application import app
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.media import Picture
-from lmlab.runs.storage import read_json
+from lmlab.runs.storage import HEADS, read_json, read_tensors
 from lmlab.tasks.pictures import PictureClassification
 from lmlab.transfer.report import write_report
 
@@ -62,6 +63,16 @@ def test_a_run_learns_other_classes_beside_controls(home: Path) -> None:
     page = write_report(done.study, home / "tuned").read_text()
     assert "linear on pixels" in page
     assert ('img class="example" src="data:image/png' in page) == ("The worst mistakes" in page)
+
+
+@pytest.mark.parametrize(("how", "kept"), [("full", True), ("scratch", False)])
+def test_the_same_task_goes_on_with_its_head(how: str, kept: bool, home: Path, tmp_path: Path) -> None:
+    given = {"how": how, "budget": "1steps", "controls": False, "train": {"rate": 1e-9, "warmup": 0, "decay": 0.0}}
+    lmlab.finetune(home / "run", home / "first", output=tmp_path / "on", **given)
+    old, new = (read_tensors(run / HEADS) for run in (home / "run", tmp_path / "on"))
+    assert all(torch.allclose(old[name], new[name], atol=1e-6) for name in old) == kept
+    lmlab.finetune(home / "run", home / "second", output=tmp_path / "other", **given)
+    assert {len(weight) for weight in read_tensors(tmp_path / "other" / HEADS).values()} == {3}
 
 
 def test_mistakes_are_shown_as_thumbnails(home: Path, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_an_interrupted_study_is_resumed(place: Path, reviews: TaskData, tmp_pat
 
 
 def test_a_trial_that_changed_begins_again(place: Path, reviews: TaskData, tmp_path: Path) -> None:
-    """Interrupted or done: what was learnt with other settings, examples or weights is not gone on with."""
+    """Interrupted or done: what was learnt with other settings, examples or weights is not resumed."""
     trial = trial_of(place)
 
     def steps(trial: Trial, data: TaskData = reviews) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from lmlab.pages.evidence import Calibration, Confusion, describe_calibration
-from lmlab.pages.figures import Bin
+from lmlab.pages.figures import ReliabilityBin
 from lmlab.tasks.evidence import LONGEST, shorten
 from lmlab.transfer.report import find_shown, gather_facts, write_report
 from lmlab.transfer.results import Interval, Result
@@ -216,7 +216,7 @@ def test_ten_right_answers_do_not_make_a_model_underconfident() -> None:
     """Wilson's interval of 10 of 10 begins at 0.72, so that a confidence of 0.95 is within it; of 400, at 0.99."""
 
     def shown(count: int) -> str:
-        return describe_calibration(Calibration([Bin(90.0, 100.0, count, 95.0, 100.0)], 0.05, 0.95, 1.0))
+        return describe_calibration(Calibration([ReliabilityBin(90.0, 100.0, count, 95.0, 100.0)], 0.05, 0.95, 1.0))
 
     assert "in so few examples" in shown(10)
     assert "underconfident" in shown(400)

@@ -103,7 +103,7 @@ def align(
     return found
 
 
-class Written(Protocol):
+class AlignedTarget(Protocol):
     """A target text together with the tokens that were generated for it."""
 
     @property
@@ -142,7 +142,7 @@ class Aligner:
     def align(
         self,
         sources: Sequence[str],
-        targets: Sequence[str | Written],
+        targets: Sequence[str | AlignedTarget],
         *,
         layer: int = -1,
         head: int | None = None,

@@ -22,7 +22,7 @@ from lmlab.analysis.view import Viewed
 from lmlab.layers.watching import watching
 from lmlab.messages import ArgumentError
 from lmlab.models import name_of
-from lmlab.models.abilities import learns_by_gradient
+from lmlab.models.abilities import FillsMasks, ability, learns_by_gradient
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
 from lmlab.pages.views import Table
@@ -37,7 +37,7 @@ MOST_CELLS = 12_000
 """Cells of all heads that a page draws; of larger ones the mean of each layer."""
 
 
-class Head(NamedTuple):
+class HeadSummary(NamedTuple):
     """Where a head looks, as means over the tokens of the text.
 
     Weights on the token itself, on the one before and after, on the first position, and on special tokens. `distance`
@@ -69,6 +69,8 @@ class Attention(Viewed):
     layer: int | None = None
     head: int | None = None
     """What is drawn; None for all."""
+    removed: tuple[tuple[int, str], ...] = ()
+    """Tokens that the model was not given, and where they were: in queries and keys, in cross-attention in keys."""
     title: str = field(default="Attention", init=False)
 
     def __post_init__(self) -> None:
@@ -81,22 +83,22 @@ class Attention(Viewed):
         """The same, with one layer or head selected for the plot."""
         return replace(self, layer=layer, head=head)
 
-    def heads(self) -> list[Head]:
+    def heads(self) -> list[HeadSummary]:
         """What each head does."""
         layers, heads, _, _ = self.weights.shape
         return [self._describe(layer, head) for layer in range(layers) for head in range(heads)]
 
-    def _describe(self, layer: int, head: int) -> Head:
+    def _describe(self, layer: int, head: int) -> HeadSummary:
         a = self.weights[layer, head].astype(np.float64)  # [T, S]
         entropy = float(-(a * np.log2(np.where(a > 0, a, 1.0))).sum(1).mean())
         special = float(a[:, np.array(self.special, bool)].sum(1).mean()) if self.special else 0.0
         first = float(a[:, 0].mean())
         if self.kind == "cross":
-            return Head(layer, head, entropy, None, None, None, None, first, special)
+            return HeadSummary(layer, head, entropy, None, None, None, None, first, special)
         positions = np.arange(len(a))
         distance = float((a * np.abs(positions[:, None] - positions[None, :])).sum(1).mean())
         own, before, after = (float(np.diagonal(a, at).mean()) if len(a) > abs(at) else 0.0 for at in (0, -1, 1))
-        return Head(layer, head, entropy, distance, own, before, after, first, special)
+        return HeadSummary(layer, head, entropy, distance, own, before, after, first, special)
 
     def rollout(self) -> Weights:
         """How much of each key reaches each query through all layers: Π (½ Ā + ½ I) (Abnar & Zuidema 2020), [T, S].
@@ -132,7 +134,7 @@ class Attention(Viewed):
         return ["attention shows where a head looks, which need not be why the model decides (Jain & Wallace 2019)"]
 
     def table(self) -> Table:
-        kept = [name for name in Head._fields if any(getattr(each, name) is not None for each in self.heads())]
+        kept = [name for name in HeadSummary._fields if any(getattr(each, name) is not None for each in self.heads())]
         rows = [tuple(getattr(each, name) for name in kept) for each in self.heads()]
         formats = {"layer": "d", "head": "d", "entropy": ".2f", "distance": ".1f"}
         return Table(tuple(kept), rows, tuple(formats.get(name, ".1%") for name in kept))
@@ -194,7 +196,8 @@ def read_attention(
     """The attention of one pass over a text, by kind: `self`, or of a translator `encoder`, `decoder` and `cross`.
 
     `model` is a LanguageModel. A translator writes the target itself if none is given. A text is framed as the model
-    reads it. The tokens of the text (of a translator its source) at the positions `masked` are hidden: see `hide`.
+    reads it. The tokens of the text (of a translator its source) at the positions `masked` are hidden from the model:
+    they are masked if it fills masks, else it reads the text without them.
     """
     network = model.model
     cross = attention_names(network) if learns_by_gradient(network) else []
@@ -219,11 +222,17 @@ def read_attention(
     if network.window is None:
         _check_size(network, own, len(pieces))
     inputs = {name: part.to(network.device) for name, part in collate([row]).items()}
-    inputs["tokens"] = torch.tensor([hide(pieces, masked, model.text_tokenizer)], device=network.device)
+    hidden = hide(pieces, masked, network, model.text_tokenizer)
+    for name, each in inputs.items():
+        if each.shape == (1, len(pieces)):  # tokens, segments
+            inputs[name] = each[:, hidden.kept]
+    inputs = {name: each for name, each in inputs.items() if name != "lengths"}  # one text has no padding
+    inputs["tokens"] = torch.tensor([hidden.pieces], device=network.device)
     with torch.inference_mode(), watching(network, *own) as seen:
         network(**inputs)
-    shown = [model.text_tokenizer.show(piece) for piece in hide(pieces, masked, model.text_tokenizer)]
-    return {"self": Attention("self", shown, shown, _stack(seen, own), [not part for part in parts])}
+    shown = [model.text_tokenizer.show(piece) for piece in hidden.pieces]
+    special = [not parts[position] for position in hidden.kept]
+    return {"self": Attention("self", shown, shown, _stack(seen, own), special, removed=hidden.removed)}
 
 
 def _check_size(network: Any, names: Sequence[str], length: int) -> None:
@@ -235,15 +244,29 @@ def _check_size(network: Any, names: Sequence[str], length: int) -> None:
         raise ValueError(f"the text has {length} tokens, and attention is shown of at most {most}: shorten it")
 
 
-def hide(pieces: Sequence[int], positions: Sequence[int], tokenizer: Any) -> list[int]:
-    """Return the tokens with some positions hidden by the mask token, or else the unknown token or the boundary."""
-    if not positions:
-        return list(pieces)
-    if not 0 <= min(positions) <= max(positions) < len(pieces):
+class Hidden(NamedTuple):
+    """The tokens that a model is given where some are hidden from it."""
+
+    pieces: list[int]
+    kept: list[int]
+    """The positions that these had."""
+    removed: tuple[tuple[int, str], ...]
+    """The positions and texts of those that are left out."""
+
+
+def hide(pieces: Sequence[int], positions: Sequence[int], network: object, tokenizer: Any) -> Hidden:
+    """Return the tokens with those at some positions hidden: masked if the model fills masks, else left out."""
+    everything = list(range(len(pieces)))
+    if positions and not 0 <= min(positions) <= max(positions) < len(pieces):
         raise ValueError(f"masked = {list(positions)}: there are {len(pieces)} tokens, from 0 on")
-    unknown = tokenizer.unknown if tokenizer.unknown is not None else tokenizer.boundary
-    hidden = tokenizer.special("mask") if tokenizer.has_special("mask") else unknown
-    return [hidden if position in positions else piece for position, piece in enumerate(pieces)]
+    if tokenizer.has_special("mask") and ability(network, FillsMasks) is not None:
+        mask = tokenizer.special("mask")
+        return Hidden([mask if at in positions else piece for at, piece in enumerate(pieces)], everything, ())
+    kept = [position for position in everything if position not in positions]
+    if not kept:
+        raise ValueError(f"masked = {list(positions)}: at least one token must be left to read")
+    removed = tuple((position, tokenizer.show(pieces[position])) for position in sorted(set(positions)))
+    return Hidden([pieces[position] for position in kept], kept, removed)
 
 
 def _read_pair(
@@ -259,7 +282,8 @@ def _read_pair(
     translator = model.translator
     written: Any = target if target is not None else translator.translate([text])[0][0]
     sources, targets = translator.source_rows([text]), translator.target_rows([written])
-    sources = [hide(sources[0], masked, translator.source_tokenizer or translator.tokenizer)]
+    hidden = hide(sources[0], masked, network, translator.source_tokenizer or translator.tokenizer)
+    sources = [hidden.pieces]
     source, lengths = pad_rows(sources, device=network.device)
     tokens, _ = pad_rows(targets, device=network.device)
     with torch.inference_mode(), watching(network, *own, *cross) as seen:
@@ -272,9 +296,11 @@ def _read_pair(
         if names := [name for name in own if name.split(".")[0] == kind and seen[name]]:
             tokens_of = read if kind == "encoder" else shown[:-1]
             marks = ends if kind == "encoder" else [position == 0 for position in range(len(tokens_of))]
-            found[kind] = Attention(kind, tokens_of, tokens_of, _stack(seen, names), marks)
+            removed = hidden.removed if kind == "encoder" else ()
+            found[kind] = Attention(kind, tokens_of, tokens_of, _stack(seen, names), marks, removed=removed)
     if cross:
-        found["cross"] = Attention("cross", shown[1:], read, _stack(seen, cross, in_time=True), ends)
+        weights = _stack(seen, cross, in_time=True)
+        found["cross"] = Attention("cross", shown[1:], read, weights, ends, removed=hidden.removed)
     return found
 
 

@@ -203,7 +203,7 @@ class Reach(NamedTuple):
     run: str
     norms: list[float]
 
-    def share(self, distance: int) -> float:
+    def fraction(self, distance: int) -> float:
         """What is left of the gradient at a distance, which is 1 for the token just before."""
         return self.norms[distance - 1] / self.norms[0] if self.norms[0] else math.nan
 
@@ -221,8 +221,10 @@ class GradientsByDistance(Viewed):
         return min(len(each.norms) for each in self.runs)
 
     def lead(self) -> str:
-        explained = ", ".join(f"{each.share(self.farthest):.2g} in {each.run}" for each in self.runs)
-        return f"Of the gradient just before a prediction, this share is left {self.farthest} tokens back: {explained}."
+        explained = ", ".join(f"{each.fraction(self.farthest):.2g} in {each.run}" for each in self.runs)
+        return (
+            f"Of the gradient just before a prediction, this fraction is left {self.farthest} tokens back: {explained}."
+        )
 
     def notes(self) -> list[str]:
         return [
@@ -237,8 +239,8 @@ class GradientsByDistance(Viewed):
 
     def figures(self) -> list[Figure]:
         steps = [str(distance) for distance in range(1, self.farthest + 1)]
-        shares = [(each.run, [each.share(d) for d in range(1, self.farthest + 1)]) for each in self.runs]
-        lines = [(run, [math.log10(share) if share > 0 else math.nan for share in own]) for run, own in shares]
+        left = [(each.run, [each.fraction(d) for d in range(1, self.farthest + 1)]) for each in self.runs]
+        lines = [(run, [math.log10(value) if value > 0 else math.nan for value in own]) for run, own in left]
         return [Lines("log₁₀ of the norm, against that at distance 1", steps, lines, ".1f", "tokens back")]
 
 

@@ -24,6 +24,7 @@ from lmlab.decoding.scorer import describe_unknown
 from lmlab.metrics.statistics import mean_interval
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.views import Table
+from lmlab.parsing import load_toml
 from lmlab.progress import ReportProgress
 
 SAME = 0.005
@@ -49,7 +50,7 @@ def read_templates(path: str | Path | None = None) -> Templates:
     """The templates of a TOML file; without one, pronouns and occupations."""
     path = OWN_TEMPLATES if path is None else Path(path)
     try:
-        given: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        given: dict[str, Any] = load_toml(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from None
     return check_templates({"name": path.stem, **given}, where=str(path))
@@ -171,11 +172,11 @@ def target_bits(model: Any, sources: Sequence[str], targets: Sequence[str]) -> l
 
 
 class Weighed(NamedTuple):
-    """A translation with its log₂ probability, and its share among those that were given."""
+    """A translation with its log₂ probability, and its fraction among those that were given."""
 
     target: str
     bits: float
-    share: float
+    fraction: float
 
 
 @dataclass(frozen=True)
@@ -195,14 +196,14 @@ class WeighedTranslations(Viewed):
         return [LIMITS]
 
     def table(self) -> Table:
-        return Table(("target", "log2 P", "share"), self.targets, ("", ".2f", ".1%"))
+        return Table(("target", "log2 P", "fraction"), self.targets, ("", ".2f", ".1%"))
 
     def figures(self) -> list[Figure]:
-        return [Bars("Shares among these", [Bar(each.target, each.share) for each in self.targets], most=1.0)]
+        return [Bars("Fractions among these", [Bar(each.target, each.fraction) for each in self.targets], most=1.0)]
 
 
 def weigh_translations(model: Any, source: str, targets: Sequence[str]) -> WeighedTranslations:
-    """The translations of a source by P(target | source), as shares among those given."""
+    """The translations of a source by P(target | source), as fractions among those given."""
     if len(targets) < 2:
         raise ValueError(f"{len(targets)} translations of {source!r}: give two or more to compare")
     bits = target_bits(model, [source] * len(targets), targets)

@@ -21,7 +21,7 @@ from lmlab.pages.views import Table
 from lmlab.progress import ReportProgress
 
 PUBLISHED_CROWS = {"BERT base": 0.605, "RoBERTa large": 0.641, "ALBERT xxlarge": 0.670}
-"""Nangia et al. 2020, table 2: the share of all pairs."""
+"""Nangia et al. 2020, table 2: the fraction of all pairs."""
 PUBLISHED_WINOGENDER = (
     "Rudinger et al. 2018 made the set for coreference systems, which took the pronoun for somebody else where only "
     "its gender changed in 68% (by rules), 28% (statistical) and 13% (neural) of the pairs"
@@ -33,10 +33,10 @@ CROWS_LIMITS = (
 
 
 class CrowsGroup(NamedTuple):
-    """A kind of bias: the share of pairs in which the stereotyping sentence is the more probable one."""
+    """A kind of bias: the fraction of pairs in which the stereotyping sentence is the more probable one."""
 
     kind: str
-    share: float
+    fraction: float
     low: float | None
     high: float | None
     pairs: int
@@ -70,7 +70,7 @@ class Crows(Viewed):
     def table(self) -> Table:
         rows: list[tuple[object, ...]] = [("all", *self.whole, self.pairs), *self.groups]
         rows += [(f"published: {name}", value, None, None, None) for name, value in PUBLISHED_CROWS.items()]
-        return Table(("kind", "share", "low", "high", "pairs"), rows, ("", ".1%", ".1%", ".1%", ",d"))
+        return Table(("kind", "fraction", "low", "high", "pairs"), rows, ("", ".1%", ".1%", ".1%", ",d"))
 
     def figures(self) -> list[Figure]:
         bars = [Bar("all", *self.whole, tuple(PUBLISHED_CROWS.items())), *(Bar(*each[:4]) for each in self.groups)]
@@ -80,7 +80,7 @@ class Crows(Viewed):
 def judge_crows(
     model: HasScorer, pairs: Sequence[CrowsPair], *, batch: int = 64, progress: ReportProgress | None = None
 ) -> Crows:
-    """The share of pairs in which a model prefers the stereotyping sentence (Nangia et al. 2020, section 3).
+    """The fraction of pairs in which a model prefers the stereotyping sentence (Nangia et al. 2020, section 3).
 
     A masked model is scored on the words that both sentences share, given those in which they differ;
     a model that reads from left to right, how probable each sentence is.
@@ -115,7 +115,7 @@ def shared_tokens(first: Sequence[int], second: Sequence[int]) -> tuple[list[int
 
 
 class OccupationOdds(NamedTuple):
-    """How many bits "she" is ahead of "he" with an occupation, and the share of women in it."""
+    """How many bits "she" is ahead of "he" with an occupation, and the fraction of women in it."""
 
     occupation: str
     odds: float
@@ -136,7 +136,7 @@ class Winogender(Viewed):
 
     def lead(self) -> str:
         return (
-            f"Over {len(self.occupations)} occupations the odds of “she” go with the share of women by r = "
+            f"Over {len(self.occupations)} occupations the odds of “she” go with the fraction of women by r = "
             f"{self.correlation:+.2f}: 0 where a model does not know, 1 where it says who works there."
         )
 
@@ -162,13 +162,13 @@ class Winogender(Viewed):
             )
             for each in self.occupations
         ]
-        return [Scatter("Share of women (across) and bits for “she” (up)", dots)]
+        return [Scatter("Fraction of women (across) and bits for “she” (up)", dots)]
 
 
 def judge_winogender(
     model: HasScorer, schemas: Sequence[Schema], *, batch: int = 64, progress: ReportProgress | None = None
 ) -> Winogender:
-    """The odds of "she" against "he" with each occupation, and how they go with the share of women in it."""
+    """The odds of "she" against "he" with each occupation, and how they go with the fraction of women in it."""
     texts = list(dict.fromkeys(text for schema in schemas for text in (schema.female, schema.male)))
     score = model.scorer.score(texts, batch=batch, progress=progress)
     bits = {text: -float(nats.sum()) / math.log(2) for text, nats in zip(texts, score.token_nats, strict=True)}

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lmlab.analysis.layer_vectors import check_stateful, read_layers, read_on
+from lmlab.analysis.layer_vectors import check_stateful, read_layers, read_next
 from lmlab.layers.layer_mix import Selection, select_layers
 from lmlab.messages import ArgumentError, TooLongError
 from lmlab.models import name_of
@@ -142,7 +142,7 @@ class Embedder:
             check_cancelled()
             tokens, lengths = pad_rows([rows[i].pieces for i in group], device=model.device)
             if self.carry_state:
-                mixed, state = read_on(model, tokens, state, selection)
+                mixed, state = read_next(model, tokens, state, selection)
             else:
                 mixed = read_layers(model, tokens, lengths, selection)
             mixed = mixed.float()

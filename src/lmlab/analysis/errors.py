@@ -37,7 +37,7 @@ class Loop(NamedTuple):
     times: int
 
 
-class Output(NamedTuple):
+class CheckedOutput(NamedTuple):
     """What became of one source or prompt."""
 
     kind: str
@@ -49,7 +49,7 @@ class Output(NamedTuple):
     invented: list[str]
 
 
-class Kind(NamedTuple):
+class ErrorCount(NamedTuple):
     """How many outputs of a kind have an error, by what it is."""
 
     kind: str
@@ -67,11 +67,11 @@ class Kind(NamedTuple):
 class Errors(Viewed):
     """What went wrong, by kind of input, with examples."""
 
-    outputs: list[Output]
+    outputs: list[CheckedOutput]
     aligned: bool
     title: str = field(default="Errors on unusual input", init=False)
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> list[ErrorCount]:
         """The counts of each kind of input."""
         found = []
         for kind in dict.fromkeys(each.kind for each in self.outputs):
@@ -81,9 +81,9 @@ class Errors(Viewed):
             )
             pairs = [list(pairwise(each.output.split())) for each in own]
             total, different = sum(map(len, pairs)), sum(len(set(each)) for each in pairs)
-            share = different / total if total else None
+            fraction = different / total if total else None
             by_attention = (dropped, invented) if self.aligned else (None, None)
-            found.append(Kind(kind, len(own), loops, copied, by_attention[0], by_attention[1], share))
+            found.append(ErrorCount(kind, len(own), loops, copied, by_attention[0], by_attention[1], fraction))
         return found
 
     def lead(self) -> str:
@@ -103,7 +103,7 @@ class Errors(Viewed):
         return notes
 
     def table(self) -> Table:
-        return Table(Kind._fields, self.kinds(), ("", "d", "d", "d", "d", "d", ".1%"))
+        return Table(ErrorCount._fields, self.kinds(), ("", "d", "d", "d", "d", "d", ".1%"))
 
     def figures(self) -> list[Figure]:
         bars = [Bar(each.kind, each.loops / each.outputs) for each in self.kinds()]
@@ -199,10 +199,10 @@ def _continue(model: Any, tried: Sequence[tuple[str, str]], *, tokens: int) -> E
     return Errors(outputs, aligned=False)
 
 
-def _output(kind: str, source: str, output: str, dropped: list[str], invented: list[str]) -> Output:
+def _output(kind: str, source: str, output: str, dropped: list[str], invented: list[str]) -> CheckedOutput:
     own = {word for word in source.split() if len(word) > 2 and word.isalpha()}
     copied = sorted({word for word in output.split() if word in own})
-    return Output(kind, source, output, find_loop_in(output), copied, dropped, invented)
+    return CheckedOutput(kind, source, output, find_loop_in(output), copied, dropped, invented)
 
 
 def unaligned(alignment: Alignment) -> tuple[list[str], list[str]]:

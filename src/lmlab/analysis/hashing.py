@@ -13,7 +13,7 @@ from lmlab.layers.attention.lsh import hash_vectors, rotations_of
 def share_buckets(
     degrees: Sequence[float], *, width: int, buckets: int, rounds: int = 1, pairs: int = 2000, seed: int = 0
 ) -> list[float]:
-    """For each angle, the share of pairs of random vectors so far apart that any of the rounds puts together."""
+    """For each angle, the fraction of pairs of random vectors so far apart that any of the rounds puts together."""
     _check(degrees, width=width, buckets=buckets, rounds=rounds)
     generator = torch.Generator().manual_seed(seed)
     found = []

@@ -42,7 +42,7 @@ def read_layers(model: Model, tokens: Tensor, lengths: Tensor, selection: Select
     return torch.cat(parts, dim=1)
 
 
-def read_on(model: Model, tokens: Tensor, state: State, selection: Selection) -> tuple[Tensor, State]:
+def read_next(model: Model, tokens: Tensor, state: State, selection: Selection) -> tuple[Tensor, State]:
     """The same of one text [1, T] that follows on another, after which the state was as given; None at the first."""
     with watching_layers() as layers:
         state = model(tokens, state=state).state
@@ -63,7 +63,7 @@ AT_ONCE = 32
 """Sentences read at once."""
 
 
-class Sentence(NamedTuple):
+class SentenceVectors(NamedTuple):
     """The vectors [T, ΣD] of the pieces that were read, all layers concatenated, and the word that each is in."""
 
     vectors: Tensor
@@ -79,7 +79,7 @@ class Sentence(NamedTuple):
 @torch.no_grad()
 def read_sentences(
     model: Any, sentences: Sequence[Sequence[str]], *, around: Sequence[int] | None = None
-) -> Iterator[Sentence]:
+) -> Iterator[SentenceVectors]:
     """Sentences of words as a LanguageModel reads them, several at once.
 
     Of a sentence that it cannot hold, the first pieces are read, or those `around` a word of each.
@@ -103,7 +103,7 @@ def read_sentences(
         mixed = read_layers(network, tokens, lengths, EVERY).float().cpu()  # [B, T, ΣD]
         for row, vectors, words in zip(rows, mixed, numbers, strict=True):
             positions = row.positions("a")
-            yield Sentence(vectors[[positions[i] for i in range(len(positions))]], words)
+            yield SentenceVectors(vectors[[positions[i] for i in range(len(positions))]], words)
 
 
 def layer_widths(model: Any) -> list[int]:

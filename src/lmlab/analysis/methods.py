@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lmlab.analysis.bias import Bias
     from lmlab.analysis.cells.search import CellSearch
     from lmlab.analysis.errors import Errors
+    from lmlab.analysis.forward_pass.read import ForwardPass
     from lmlab.analysis.minimal_pairs import MinimalPairs
     from lmlab.analysis.neighbours import Neighbours
     from lmlab.analysis.pictures.attention import PictureAttention
@@ -88,6 +89,19 @@ class Analyses:
         if not text.strip():
             raise ArgumentError("text", repr(text), "give a sentence about the picture")
         return read_picture_text(self, picture, text)
+
+    @suggest_keywords
+    def forward_steps(self, text: str, *, position: int | None = None, temperature: float = 1.0) -> ForwardPass:
+        """The forward pass step by step, from tokens to the prediction after (at a mask: of) the token at `position`.
+
+        `explain` says where a number comes from: the largest terms of its sum, each with the numbers in it.
+
+        >>> steps = lm.forward_steps("The cat sat")
+        >>> steps.explain(f"logits:{steps.candidates()[0].token}").terms[0]
+        """
+        from lmlab.analysis.forward_pass.read import read_forward
+
+        return read_forward(self, text, position=position, temperature=temperature)
 
     @suggest_keywords
     def surprisal(self, text: str | Sequence[str], *, by_token: bool = False, batch: int = 16) -> Surprisals:

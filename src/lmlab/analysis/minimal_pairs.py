@@ -117,7 +117,7 @@ class MinimalPairs(Viewed):
 
     @property
     def accuracy(self) -> Estimate:
-        """The share of pairs that are right, with its 95% interval."""
+        """The fraction of pairs that are right, with its 95% interval."""
         return _estimate(self.scored)
 
     @property

@@ -87,8 +87,8 @@ def similarity(space: WordVectors, pairs: Sequence[tuple[str, str, float]]) -> S
     cosines = (space.directions[left] * space.directions[right]).sum(1)
     ranks = [_ranks(np.asarray(each, np.float64)) for each in (cosines, [score for *_, score in found])]
     a, b = (each - each.mean() for each in ranks)
-    spread = float(np.sqrt((a * a).sum() * (b * b).sum()))
-    return Similarity(float((a * b).sum()) / spread if spread else None, len(found), len(pairs))
+    norms = float(np.sqrt((a * a).sum() * (b * b).sum()))
+    return Similarity(float((a * b).sum()) / norms if norms else None, len(found), len(pairs))
 
 
 def score_analogies(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmlab.data.readers.files import check_exists, list_folder, open_zip, read_whole, shorten
-from lmlab.data.readers.labelled.tables import Table, parse_csv, parse_json, parse_tsv
+from lmlab.data.readers.labelled.tables import ParsedTable, parse_csv, parse_json, parse_tsv
 
 Span = tuple[int, int]
 
@@ -107,7 +107,7 @@ def read_pairs(path: str | Path) -> PairSet:
     return PairSet("BLiMP" if known else "", pairs)
 
 
-def _records(table: Table) -> list[dict[str, Any]]:
+def _records(table: ParsedTable) -> list[dict[str, Any]]:
     names = [str(name).strip() for name in table.names or ()]
     return [dict(zip(names, row, strict=True)) for row in table.rows]
 

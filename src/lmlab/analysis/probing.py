@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.analysis.layer_vectors import layer_widths, read_sentences
-from lmlab.analysis.probing_sets import Item
+from lmlab.analysis.probing_sets import ProbedSentence
 from lmlab.analysis.view import Viewed
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.statistics import estimate, shared_groups
@@ -38,7 +38,7 @@ PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 
 """Fractions of the data after which the code is learnt again (Voita & Titov 2020, section 3.2)."""
 
 
-class Examples(NamedTuple):
+class LabelledVectors(NamedTuple):
     """Vectors [N, D] and the numbers of their classes [N]."""
 
     vectors: Tensor
@@ -46,24 +46,26 @@ class Examples(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A probe with the mean and spread by which vectors are scaled for it."""
+    """A probe with the mean and the standard deviation by which vectors are scaled for it."""
 
     network: nn.Module
     mean: Tensor
-    spread: Tensor
+    std: Tensor
 
     @torch.no_grad()
     def log_probabilities(self, vectors: Tensor) -> Tensor:
         """[N, D] -> [N, K]."""
-        scores: Tensor = self.network((vectors - self.mean) / self.spread)
+        scores: Tensor = self.network((vectors - self.mean) / self.std)
         return scores.log_softmax(-1)
 
 
-def fit(examples: Examples, *, classes: int, kind: ProbeKind = "linear", decay: float = 1e-3, seed: int = 0) -> Fitted:
+def fit(
+    examples: LabelledVectors, *, classes: int, kind: ProbeKind = "linear", decay: float = 1e-3, seed: int = 0
+) -> Fitted:
     """A linear probe at its optimum (it is convex), or one with a hidden layer of 64 ReLUs, of the given examples."""
     x, y = examples
-    mean, spread = x.mean(0), x.std(0, unbiased=False).clamp_min(1e-4)
-    x = (x - mean) / spread
+    mean, std = x.mean(0), x.std(0, unbiased=False).clamp_min(1e-4)
+    x = (x - mean) / std
     generator = torch.Generator().manual_seed(seed)  # its own: several threads may fit at once
     network: nn.Module
     with torch.enable_grad():
@@ -74,7 +76,7 @@ def fit(examples: Examples, *, classes: int, kind: ProbeKind = "linear", decay: 
         else:
             network = _linear(x.shape[1], classes)
             _minimise(network, x, y, decay=decay)
-    return Fitted(network.eval(), mean, spread)
+    return Fitted(network.eval(), mean, std)
 
 
 def _linear(width: int, outputs: int, generator: torch.Generator | None = None) -> nn.Linear:
@@ -110,12 +112,12 @@ def _descend(network: nn.Module, x: Tensor, y: Tensor, *, decay: float, generato
             optimizer.step()
 
 
-def predict_right(fitted: Fitted, examples: Examples) -> Tensor:
+def predict_right(fitted: Fitted, examples: LabelledVectors) -> Tensor:
     """Which examples the probe predicts right: [N]."""
     return fitted.log_probabilities(examples.vectors).argmax(-1) == examples.labels
 
 
-def description_length(examples: Examples, *, classes: int, kind: ProbeKind = "linear", seed: int = 0) -> float:
+def description_length(examples: LabelledVectors, *, classes: int, kind: ProbeKind = "linear", seed: int = 0) -> float:
     """Bits in which the labels can be sent to somebody who has the vectors: online code (Voita & Titov 2020, eq. 3).
 
     The first portion is sent by the uniform code, each later one by a probe fitted to all before it.
@@ -126,7 +128,7 @@ def description_length(examples: Examples, *, classes: int, kind: ProbeKind = "l
     ends = sorted({size for size in sizes if size < len(y)} | {len(y)})
     bits = ends[0] * math.log2(classes)
     for first, last in pairwise(ends):
-        fitted = fit(Examples(x[:first], y[:first]), classes=classes, kind=kind, seed=seed)
+        fitted = fit(LabelledVectors(x[:first], y[:first]), classes=classes, kind=kind, seed=seed)
         chosen = fitted.log_probabilities(x[first:last]).gather(1, y[first:last, None])
         bits -= float(chosen.double().sum()) / math.log(2)
     return bits
@@ -136,7 +138,7 @@ _SEEDING = threading.Lock()
 
 
 class LayerProbe(NamedTuple):
-    """What a probe of one layer comes to; shares of right answers."""
+    """What a probe of one layer comes to; fractions of right answers."""
 
     layer: int
     accuracy: float
@@ -213,8 +215,8 @@ class Probes(Viewed):
 
 def probe(
     model: Any,
-    train: Sequence[Item],
-    test: Sequence[Item],
+    train: Sequence[ProbedSentence],
+    test: Sequence[ProbedSentence],
     *,
     name: str = "",
     kind: str = "linear",
@@ -247,16 +249,16 @@ def find_kind(kind: str) -> ProbeKind:
 
 
 def compare_layers(
-    read: Features,
-    judged: Features,
-    random: Sequence[Features],
+    read: ProbeFeatures,
+    judged: ProbeFeatures,
+    random: Sequence[ProbeFeatures],
     *,
     name: str,
     kind: ProbeKind,
     control: bool,
     length: bool,
     seed: int,
-    pixels: Sequence[Features] = (),
+    pixels: Sequence[ProbeFeatures] = (),
     progress: ReportProgress | None = None,
 ) -> Probes:
     """Fit a probe of each layer to `read` and score it on `judged`; `random` are those of the twin, `pixels` of both.
@@ -281,18 +283,18 @@ def compare_layers(
     guesses = [_control(read, judged, truth[0], seed)] if control and read.answers[0].type is not None else []
     sentences = shared_groups([answer.sentence for answer in judged.answers])
 
-    def judge(x: Tensor, z: Tensor, known: Tensor = truth[0], asked: Tensor = truth[1]) -> Tensor:
+    def evaluate(x: Tensor, z: Tensor, known: Tensor = truth[0], asked: Tensor = truth[1]) -> Tensor:
         return _judge(x, known, z, asked, classes=len(classes), kind=kind, seed=seed)
 
     found = []
     for layer, (x, z) in enumerate(zip(read.layers, judged.layers, strict=True)):
-        right = judge(x, z)
+        right = evaluate(x, z)
         learnt = estimate(Accuracy(), right.tolist(), [True] * len(z), groups=sentences)
-        by_heart = [_accuracy(judge(x, z, *guess)) for guess in guesses]
-        untrained = _accuracy(judge(random[0].layers[layer], random[1].layers[layer][kept])) if random else None
+        by_heart = [_accuracy(evaluate(x, z, *guess)) for guess in guesses]
+        untrained = _accuracy(evaluate(random[0].layers[layer], random[1].layers[layer][kept])) if random else None
         bits = compression = None
         if length:
-            bits = description_length(Examples(x, truth[0]), classes=len(classes), kind=kind, seed=seed)
+            bits = description_length(LabelledVectors(x, truth[0]), classes=len(classes), kind=kind, seed=seed)
             compression = len(x) * float(np.log2(len(classes))) / bits
         guess = by_heart[0] if by_heart else None
         selective = None if guess is None else learnt.value - guess
@@ -301,11 +303,11 @@ def compare_layers(
             progress(layer + 1, len(read.layers))
     common = int(torch.bincount(truth[0]).argmax())
     majority = float((truth[1] == common).double().mean())
-    raw = _accuracy(judge(pixels[0].layers[0], pixels[1].layers[0][kept])) if pixels else None
+    raw = _accuracy(evaluate(pixels[0].layers[0], pixels[1].layers[0][kept])) if pixels else None
     return Probes(name, kind, found, majority, classes, (len(truth[0]), len(truth[1])), left_out, raw)
 
 
-class Answer(NamedTuple):
+class ProbeTarget(NamedTuple):
     """A label, and the type of word (or pair) that it belongs to; None for a label of the whole sentence."""
 
     label: str
@@ -313,19 +315,19 @@ class Answer(NamedTuple):
     sentence: int  # its number: answers of one sentence are not independent
 
 
-class Features(NamedTuple):
+class ProbeFeatures(NamedTuple):
     """For every layer the vectors [N, D] of the questions, with their answers."""
 
     layers: list[Tensor]
-    answers: list[Answer]
+    answers: list[ProbeTarget]
     left_out: int
 
 
-def _read(model: Any, items: Sequence[Item]) -> Features:
+def _read(model: Any, items: Sequence[ProbedSentence]) -> ProbeFeatures:
     """Vectors of words are the means over their pieces; of a pair a, b it is [a; b; a∘b]; of a sentence the mean."""
     widths = layer_widths(model)
     found: list[list[Tensor]] = [[] for _ in widths]
-    answers: list[Answer] = []
+    answers: list[ProbeTarget] = []
     left_out = 0
     sentences = read_sentences(model, [item.words for item in items])
     for number, (item, sentence) in enumerate(zip(items, sentences, strict=True)):
@@ -339,13 +341,13 @@ def _read(model: Any, items: Sequence[Item]) -> Features:
                 joined = each[0] if len(each) == 1 else torch.cat([*each, each[0] * each[1]])
                 found[layer].append(joined)
             kind = " ".join(item.words[position].lower() for position in question.positions[:1]) or None
-            answers.append(Answer(question.label, kind, number))
+            answers.append(ProbeTarget(question.label, kind, number))
     if not answers:
         raise ValueError("no question is left to ask: the set is empty, or lies beyond the model's window")
-    return Features([torch.stack(each) for each in found], answers, left_out)
+    return ProbeFeatures([torch.stack(each) for each in found], answers, left_out)
 
 
-def _control(read: Features, judged: Features, truth: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+def _control(read: ProbeFeatures, judged: ProbeFeatures, truth: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """A label for each type of word, drawn as often as the true ones are; the same in both parts."""
     generator = np.random.default_rng(seed)
     labels: dict[str | None, int] = {}
@@ -373,7 +375,7 @@ def make_twin(model: Any, seed: int) -> Any:
 def _judge(x: Tensor, y: Tensor, z: Tensor, truth: Tensor, *, classes: int, kind: ProbeKind, seed: int) -> Tensor:
     """Which of the vectors z a probe of the vectors x predicts right."""
     check_cancelled()
-    return predict_right(fit(Examples(x, y), classes=classes, kind=kind, seed=seed), Examples(z, truth))
+    return predict_right(fit(LabelledVectors(x, y), classes=classes, kind=kind, seed=seed), LabelledVectors(z, truth))
 
 
 def _accuracy(right: Tensor) -> float:

@@ -11,24 +11,24 @@ from lmlab.config import suggest
 DEEPEST, FARTHEST = 6, 5
 
 
-class Question(NamedTuple):
+class ProbeLabel(NamedTuple):
     """A label of a sentence: of one word, of a pair of words, or of the whole sentence (no positions)."""
 
     positions: tuple[int, ...]
     label: str
 
 
-class Item(NamedTuple):
+class ProbedSentence(NamedTuple):
     """A sentence with its questions."""
 
     words: list[str]
-    questions: list[Question]
+    questions: list[ProbeLabel]
 
 
-def _each(label: Callable[[Parsed, int], str | None]) -> Callable[[Parsed], list[Question]]:
-    def ask(sentence: Parsed) -> list[Question]:
+def _each(label: Callable[[Parsed, int], str | None]) -> Callable[[Parsed], list[ProbeLabel]]:
+    def ask(sentence: Parsed) -> list[ProbeLabel]:
         found = [(position, label(sentence, position)) for position in range(len(sentence.words))]
-        return [Question((position,), each) for position, each in found if each is not None]
+        return [ProbeLabel((position,), each) for position, each in found if each is not None]
 
     return ask
 
@@ -41,15 +41,15 @@ def _distance(sentence: Parsed, position: int) -> str | None:
     return f"{'right' if head > position else 'left'} {far}{'+' if far == FARTHEST else ''}"
 
 
-def _relations(sentence: Parsed) -> list[Question]:
+def _relations(sentence: Parsed) -> list[ProbeLabel]:
     return [
-        Question((position, head), sentence.relations[position])
+        ProbeLabel((position, head), sentence.relations[position])
         for position, head in enumerate(sentence.heads)
         if head >= 0
     ]
 
 
-SETS: dict[str, Callable[[Parsed], list[Question]]] = {
+SETS: dict[str, Callable[[Parsed], list[ProbeLabel]]] = {
     "pos": _each(lambda sentence, position: sentence.upos[position]),
     "xpos": _each(lambda sentence, position: sentence.xpos[position]),
     "number": _each(lambda sentence, position: sentence.features[position].get("Number")),
@@ -66,16 +66,18 @@ SETS: dict[str, Callable[[Parsed], list[Question]]] = {
 between a word and its head, which is a label of the pair."""
 
 
-def ask(sentences: Iterable[Parsed], name: str) -> list[Item]:
+def ask(sentences: Iterable[Parsed], name: str) -> list[ProbedSentence]:
     """A ready set of questions about parsed sentences."""
     if name not in SETS:
         raise ValueError(f"unknown set of questions {name!r}{suggest(name, SETS)}")
-    items = [Item(sentence.words, SETS[name](sentence)) for sentence in sentences]
+    items = [ProbedSentence(sentence.words, SETS[name](sentence)) for sentence in sentences]
     return [item for item in items if item.questions]
 
 
-def ask_sentences(texts: Sequence[str], labels: Sequence[str]) -> list[Item]:
+def ask_sentences(texts: Sequence[str], labels: Sequence[str]) -> list[ProbedSentence]:
     """Questions about whole sentences, whose vector is the mean over their words."""
     return [
-        Item(text.split(), [Question((), label)]) for text, label in zip(texts, labels, strict=True) if text.split()
+        ProbedSentence(text.split(), [ProbeLabel((), label)])
+        for text, label in zip(texts, labels, strict=True)
+        if text.split()
     ]

@@ -70,7 +70,7 @@ class CrowsPair(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """A sentence with a pronoun of either gender, about an occupation, and the share of women in it (percent)."""
+    """A sentence with a pronoun of either gender, about an occupation, and the fraction of women in it (percent)."""
 
     occupation: str
     female: str
@@ -90,7 +90,7 @@ def read_crows_pairs(path: str | Path) -> list[CrowsPair]:
 
 
 def read_winogender(folder: str | Path) -> list[Schema]:
-    """The sentences of `all_sentences.tsv`, with the shares of women in the US of `occupations-stats.tsv`."""
+    """The sentences of `all_sentences.tsv`, with the fractions of women in the US of `occupations-stats.tsv`."""
     folder = Path(folder)
     stats = parse_tsv(str(folder), read_whole(folder / "occupations-stats.tsv")).take_header().check_even()
     women = {str(row[0]): float(row[2]) for row in stats.rows}

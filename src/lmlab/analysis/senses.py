@@ -30,7 +30,7 @@ PROJECTIONS: tuple[Projection, ...] = get_args(Projection)
 MOST_POINTS = 600
 
 
-class Point(NamedTuple):
+class PlottedOccurrence(NamedTuple):
     """An occurrence in the plane."""
 
     x: float
@@ -58,7 +58,7 @@ class Senses(Viewed):
     layer: int
     """That which is drawn."""
     projection: str
-    points: list[Point]
+    points: list[PlottedOccurrence]
     counts: dict[str, int]
     majority: float | None = None
     left_out: int = 0
@@ -133,7 +133,7 @@ def read_senses_of(
     majority = Counter(senses).most_common(1)[0][1] / len(senses) if all(senses) else None
     some = range(len(occurrences))[:MOST_POINTS]
     at = project(own[layer][list(some)], how, seed=seed)
-    points = [Point(float(at[i, 0]), float(at[i, 1]), senses[i], _in_context(occurrences[i])) for i in some]
+    points = [PlottedOccurrence(float(at[i, 0]), float(at[i, 1]), senses[i], _in_context(occurrences[i])) for i in some]
     return Senses(word, judged, layer, how, points, dict(Counter(senses)), majority, given - total)
 
 

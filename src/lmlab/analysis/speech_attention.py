@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lmlab.analysis.view import Viewed, plain
 from lmlab.data.readers.media import Sound
 from lmlab.decoding.speech.transcriber import Transcriber
-from lmlab.decoding.speech.word_timing import Word
+from lmlab.decoding.speech.word_timing import TranscribedWord
 from lmlab.messages import ArgumentError
 from lmlab.pages.figures.spectrogram import SoundAttention, TimedWord
 from lmlab.pages.views import Table
@@ -28,7 +28,7 @@ class SpeechAttention(Viewed):
 
     text: str
     seconds: float
-    words: list[Word]
+    words: list[TranscribedWord]
     tokens: list[str]
     sound: NDArray[np.float32]  # [M, F]
     weights: NDArray[np.float32]  # [L, H, T, S]

@@ -26,7 +26,7 @@ MOST_TEXTS = 20
 """Texts that a page shows in colour."""
 
 
-class Token(NamedTuple):
+class ScoredToken(NamedTuple):
     """A token of a text: the characters that it is, the word that it counts for, its surprisal in bits."""
 
     token: str
@@ -36,7 +36,7 @@ class Token(NamedTuple):
     bits: float
 
 
-class Word(NamedTuple):
+class ScoredWord(NamedTuple):
     """A word between white space, with the surprisal of all its tokens in bits."""
 
     word: str
@@ -50,8 +50,8 @@ class TextSurprisals(NamedTuple):
     """One text."""
 
     text: str
-    tokens: list[Token]
-    words: list[Word]
+    tokens: list[ScoredToken]
+    words: list[ScoredWord]
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def read_surprisals(
         ids, offsets = scorer.tokenizer.encode_with_offsets(text)
         words = _assign(find_words(text, offsets))
         tokens = [
-            Token(scorer.tokenizer.show(token), start, end, word, float(value) / math.log(2))
+            ScoredToken(scorer.tokenizer.show(token), start, end, word, float(value) / math.log(2))
             for token, (start, end), word, value in zip(ids, offsets, words, nats, strict=True)
         ]
         found.append(TextSurprisals(text, tokens, _gather(text, tokens)))
@@ -226,16 +226,16 @@ def _assign(words: Sequence[int | None]) -> list[int]:
     return [last if word < 0 else word for word in reversed(found)]
 
 
-def _gather(text: str, tokens: Sequence[Token]) -> list[Word]:
+def _gather(text: str, tokens: Sequence[ScoredToken]) -> list[ScoredWord]:
     found, position = [], 0
-    by_word: dict[int, list[Token]] = {}
+    by_word: dict[int, list[ScoredToken]] = {}
     for token in tokens:
         by_word.setdefault(token.word, []).append(token)
     for number, word in enumerate(text.split()):
         start = text.index(word, position)
         position = start + len(word)
         own = by_word.get(number, [])
-        found.append(Word(word, start, position, len(own), math.fsum(token.bits for token in own)))
+        found.append(ScoredWord(word, start, position, len(own), math.fsum(token.bits for token in own)))
     return found
 
 

@@ -17,7 +17,14 @@ import numpy as np
 import torch
 
 from lmlab.baselines.baseline import Predictions, check_examples
-from lmlab.baselines.linear import Linear, Objective, SparseFeatures, cross_entropy_to, fit_linear, squared_error_to
+from lmlab.baselines.linear import (
+    LinearModel,
+    Objective,
+    SparseFeatures,
+    cross_entropy_to,
+    fit_linear,
+    squared_error_to,
+)
 from lmlab.data.readers.examples import Example
 
 Item = TypeVar("Item")
@@ -171,7 +178,7 @@ def fit_texts(
     *,
     make_objective: Callable[[Sequence[Example]], Objective],
     outputs: int,
-) -> tuple[TextFeatures, Linear]:
+) -> tuple[TextFeatures, LinearModel]:
     """The features and weights of training examples, with the penalty that is best on held-out examples.
 
     Without validation examples, every tenth training example is held out while the penalty is chosen.

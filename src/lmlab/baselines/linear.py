@@ -74,7 +74,7 @@ def _sum_bags(table: Tensor, positions: Tensor, values: Tensor, offsets: Tensor)
     return F.embedding_bag(positions, table, offsets, mode="sum", per_sample_weights=values)
 
 
-class Linear(NamedTuple):
+class LinearModel(NamedTuple):
     """Scores X W + b."""
 
     weights: Tensor  # [V, C]
@@ -95,9 +95,9 @@ def fit_linear(
     *,
     outputs: int,
     penalty: float,
-    start: Linear | None = None,
+    start: LinearModel | None = None,
     steps: int = 60,
-) -> Linear:
+) -> LinearModel:
     """The weights that minimise loss + penalty / 2 |W|² (no penalty on the bias), by L-BFGS (Liu & Nocedal 1989)."""
     weights = start.weights.clone() if start else torch.zeros(features.width, outputs)
     bias = start.bias.clone() if start else torch.zeros(outputs)
@@ -112,7 +112,7 @@ def fit_linear(
         return float(loss + penalty / 2 * weights.square().sum())
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
-    return Linear(weights, bias)
+    return LinearModel(weights, bias)
 
 
 def cross_entropy_to(targets: Tensor) -> Objective:

@@ -19,10 +19,10 @@ class MajorityLabel:
 
     def fit(self, train: Sequence[Example], *, valid: Sequence[Example] | None = None) -> None:
         check_examples(train)
-        self._label, self._share = most_frequent(Counter(each.label for each in train))
+        self._label, self._fraction = most_frequent(Counter(each.label for each in train))
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
-        return Predictions([self._label] * len(examples), np.full(len(examples), self._share))
+        return Predictions([self._label] * len(examples), np.full(len(examples), self._fraction))
 
 
 class MeanScore:
@@ -48,7 +48,7 @@ class ChanceChoice:
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
         even = [1 / len(each.choices) for each in examples]
-        labels = [[share] * len(each.choices) for share, each in zip(even, examples, strict=True)]
+        labels = [[fraction] * len(each.choices) for fraction, each in zip(even, examples, strict=True)]
         return Predictions(labels, np.array(even, dtype=np.float64))
 
 
@@ -67,7 +67,9 @@ class MajorityChoice:
             found.append(
                 most_frequent(Counter({position: self._counts[position] for position in range(len(each.choices))}))
             )
-        return Predictions([label for label, _ in found], np.array([share for _, share in found], dtype=np.float64))
+        return Predictions(
+            [label for label, _ in found], np.array([fraction for _, fraction in found], dtype=np.float64)
+        )
 
 
 class MajorityTag:
@@ -88,7 +90,7 @@ class MajorityTag:
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
         found = [[self._best.get(word, self._other) for word in each.a] for each in examples]
-        confidence = [np.mean([share for _, share in row]) if row else 1.0 for row in found]
+        confidence = [np.mean([fraction for _, fraction in row]) if row else 1.0 for row in found]
         return Predictions([tuple(tag for tag, _ in row) for row in found], np.array(confidence, dtype=np.float64))
 
 
@@ -99,10 +101,12 @@ class MajorityAnswer:
 
     def fit(self, train: Sequence[Example], *, valid: Sequence[Example] | None = None) -> None:
         check_examples(train)
-        self._answer, self._share = most_frequent(Counter(each.label[0].text if each.label else "" for each in train))
+        self._answer, self._fraction = most_frequent(
+            Counter(each.label[0].text if each.label else "" for each in train)
+        )
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
-        return Predictions([self._answer] * len(examples), np.full(len(examples), self._share))
+        return Predictions([self._answer] * len(examples), np.full(len(examples), self._fraction))
 
 
 def most_frequent(counts: Counter[Any]) -> tuple[Any, float]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lmlab.baselines.baseline import Predictions, check_examples
-from lmlab.baselines.linear import DenseFeatures, Linear, cross_entropy_to, fit_linear
+from lmlab.baselines.linear import DenseFeatures, LinearModel, cross_entropy_to, fit_linear
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.media import Picture
 
@@ -55,14 +55,14 @@ class LinearOnPixels:
     def fit(self, train: Sequence[Example], *, valid: Sequence[Example] | None = None) -> None:
         check_examples(train)
         self._labels = sorted({str(each.label) for each in train})
-        spread = [
+        sampled = [
             train[number] for number in np.linspace(0, len(train) - 1, min(len(train), MOST_PICTURES)).astype(int)
         ]
-        pixels = thin(flatten_pixels(spread))
+        pixels = thin(flatten_pixels(sampled))
         self._mean, self._std = pixels.mean(0), pixels.std(0, unbiased=False).clamp(min=1e-2)
-        targets = torch.tensor([self._labels.index(str(each.label)) for each in spread])
+        targets = torch.tensor([self._labels.index(str(each.label)) for each in sampled])
         features = DenseFeatures((pixels - self._mean) / self._std)
-        self._model: Linear = fit_linear(
+        self._model: LinearModel = fit_linear(
             features, cross_entropy_to(targets), outputs=len(self._labels), penalty=PENALTY, steps=40
         )
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lmlab.baselines.bag_of_words import words_of
 from lmlab.baselines.baseline import Floats, Predictions, check_examples
-from lmlab.baselines.linear import DenseFeatures, Linear, choice_among, fit_linear, grouped_log_softmax
+from lmlab.baselines.linear import DenseFeatures, LinearModel, choice_among, fit_linear, grouped_log_softmax
 from lmlab.data.readers.examples import Answer, Example
 
 PENALTY = 1e-4
@@ -85,9 +85,9 @@ class ChoiceOverlap:
             for position, choice in enumerate(each.choices):
                 words = set(words_of(choice))
                 total = self._rarity.total(words) or 1.0
-                shares = [self._rarity.total(words & other) / total for other in (question, context)]
+                fractions = [self._rarity.total(words & other) / total for other in (question, context)]
                 at = [float(position == i) for i in range(self.PLACES)]
-                rows.append([*shares, len(choice) / longest, math.log1p(len(words)), *at])
+                rows.append([*fractions, len(choice) / longest, math.log1p(len(words)), *at])
                 groups.append(number)
         return np.array(rows, dtype=np.float64).reshape(len(rows), 4 + self.PLACES), np.array(groups, dtype=np.int64)
 
@@ -219,11 +219,11 @@ def nearest(positions: Sequence[tuple[int, int]], answers: Sequence[Answer]) -> 
     if not answers:
         return positions.index((0, 0)) if (0, 0) in positions else None
     low, high = answers[0].start, answers[0].start + len(answers[0].text)
-    shares = [max(0, min(end, high) - max(start, low)) / max(end - start, high - low, 1) for start, end in positions]
-    return int(np.argmax(shares)) if shares and max(shares) > 0 else None
+    fractions = [max(0, min(end, high) - max(start, low)) / max(end - start, high - low, 1) for start, end in positions]
+    return int(np.argmax(fractions)) if fractions and max(fractions) > 0 else None
 
 
-def fit_choice(features: Floats, groups: NDArray[np.int64], *, right: NDArray[np.int64]) -> Linear:
+def fit_choice(features: Floats, groups: NDArray[np.int64], *, right: NDArray[np.int64]) -> LinearModel:
     """Fit weights that make the correct row of each group the most probable one."""
     rows = DenseFeatures(torch.from_numpy(features).float())
     objective = choice_among(torch.from_numpy(groups), torch.from_numpy(right))
@@ -231,7 +231,7 @@ def fit_choice(features: Floats, groups: NDArray[np.int64], *, right: NDArray[np
 
 
 def choose(
-    linear: Linear, features: Floats, groups: NDArray[np.int64], *, count: int
+    linear: LinearModel, features: Floats, groups: NDArray[np.int64], *, count: int
 ) -> tuple[NDArray[np.int64], Floats]:
     """The most probable row of each group, and its probability."""
     scores = linear.scores(DenseFeatures(torch.from_numpy(features).float()))[:, 0]

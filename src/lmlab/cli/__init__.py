@@ -22,6 +22,8 @@ def main() -> None:
         from lmlab.cli import errors
 
         warnings.showwarning = _show_warning
+        if errors.is_follower():
+            errors.be_silent()
         errors.debugging.set("--debug" in sys.argv[2:])  # people append it to the command that failed
         sys.argv[2:] = [word for word in sys.argv[2:] if word != "--debug"]
         try:

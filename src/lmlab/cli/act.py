@@ -65,7 +65,7 @@ def act(
         if video is not None:
             write_film(tried.first.frames, video, frames_per_second=3)
             print(printable(f"wrote {video}"), file=sys.stderr)
-        show(tried.rates, output=output, json_=json_, about=str(run))
+        show(tried.rates, output=output, json_=json_, subtitle=str(run))
         return
     actor = model.actor
     targets = [actor.processor.best] if returns is None else _parse_returns(returns)
@@ -82,7 +82,7 @@ def act(
         finally:
             drawn.close()
         print(printable(f"wrote {video}"), file=sys.stderr)
-    show(summarise(played, actor.processor, run=run.name, env=env), output=output, json_=json_, about=str(run))
+    show(summarise(played, actor.processor, run=run.name, env=env), output=output, json_=json_, subtitle=str(run))
 
 
 def _parse_returns(given: str) -> list[float]:

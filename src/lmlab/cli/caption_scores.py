@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,15 @@ from lmlab.messages import printable
 
 
 def evaluate_captions(
-    run: Path, data: str, *, columns: str | None, beams: int, output: Path | None, json_: bool, device: str
+    run: Path,
+    data: str | None,
+    *,
+    columns: str | None,
+    beams: int,
+    limit: int | None,
+    output: Path | None,
+    json_: bool,
+    device: str,
 ) -> None:
     """Print exact match and BLEU with their 95% intervals; write the captions, if asked for."""
     from lmlab.cli.console import Console, progress_bar
@@ -28,8 +37,8 @@ def evaluate_captions(
     )
     split = found.split
     if "caption" not in split.fields:
-        raise ValueError(f"{data} has no captions: name their column, --columns caption=NAME")
-    references = split.captions()
+        raise ValueError(f"{data or run} has no captions: name their column, --columns caption=NAME")
+    references = dict(islice(split.captions().items(), limit))
     begin = time.perf_counter()
     with progress_bar("captioning") as progress:
         captions = captioner.caption([split.pixels[each] for each in references], beams=beams, progress=progress)
@@ -54,7 +63,8 @@ def evaluate_captions(
         interval = "" if low is None else f"   95% interval {low:.1f} to {high:.1f}"
         console.print(f"[bold]{values['bleu']:.2f}[/bold] BLEU{interval}   {values['bleu_signature']}", markup=True)
     part = "" if found.name is None else f" ({found.name})"
-    console.print(f"{len(said):,} pictures of {data}{part}: {values['seconds']:.1f} s", markup=False)
+    source = data or f"{run}'s own data"
+    console.print(f"{len(said):,} pictures of {source}{part}: {values['seconds']:.1f} s", markup=False)
 
 
 def score_captions(said: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class BareCommand(Command):
         return []
 
 
-class Row(NamedTuple):
+class CommandRow(NamedTuple):
     """One row of `lmlab --help`: the file `cli/NAME.py` and its function NAME, or NAME_ where Python has that name."""
 
     name: str
@@ -88,37 +88,38 @@ class Row(NamedTuple):
 
 START, TRAIN, USE, COMPARE, INSIDE, EXCHANGE = "Start here", "Train", "Use", "Compare", "Look inside", "Exchange"
 
-COMMANDS: dict[str, Row] = {
+COMMANDS: dict[str, CommandRow] = {
     row.name: row
     for row in (
-        Row("demo", START, "Train and compare eight models in about three minutes."),
-        Row("list", START, "List the models, the settings of one, or the built-in data.", BareCommand),
-        Row("train", TRAIN, "Train a language model on your own text."),
-        Row("finetune", TRAIN, "Fine-tune a run on labelled examples, with baselines."),
-        Row("average", TRAIN, "Average the weights of the last checkpoints of a run."),
-        Row("cost", TRAIN, "Estimate the cost of training, without training."),
-        Row("generate", USE, "Continue a text by sampling or beam search."),
-        Row("compose", USE, "Compose music with a run, as a MIDI file and a picture."),
-        Row("draw", USE, "Draw pictures with a run: samples, or completions of pictures."),
-        Row("fill", USE, "Fill masked tokens with the most probable ones."),
-        Row("predict", USE, "Predict labels, tags, scores or answers with a fine-tuned run."),
-        Row("translate", USE, "Translate a file line by line, with beam search."),
-        Row("caption", USE, "Write what pictures show, and where the model looked."),
-        Row("transcribe", USE, "Write the text of recordings, of any length."),
-        Row("act", USE, "Let a run act in an environment, to reach a given return."),
-        Row("embed", USE, "Write the vectors of texts or tokens to a NumPy file."),
-        Row("find", USE, "Find the pictures that are nearest to a text or a picture."),
-        Row("prompt", USE, "Do a task by prompting, without training (zero-shot, few-shot)."),
-        Row("serve", USE, "Serve runs behind the OpenAI completions API."),
-        Row("compare", COMPARE, "Train models on the same text and budget, and rank them."),
-        Row("score", COMPARE, "Measure bits per byte and perplexity on texts."),
-        Row("evaluate", COMPARE, "Score a fine-tuned run, or a translator, on a test set."),
-        Row("studio", INSIDE, "Look at runs in the browser: next words, beams, attention."),
-        Row("inspect", INSIDE, "Analyse runs: attention, cells, minimal pairs, probing …"),
-        Row("next", INSIDE, "Show the most probable next tokens after a prompt."),
-        Row("tokenize", INSIDE, "Show how a tokenizer splits a text into tokens."),
-        Row("report", INSIDE, "Write one page about a run: curve, samples, surprisal, cost."),
-        Row("convert", EXCHANGE, "Convert from and to Hugging Face checkpoints and ARPA files."),
+        CommandRow("demo", START, "Train and compare eight models in about three minutes."),
+        CommandRow("list", START, "List the models, the settings of one, or the built-in data.", BareCommand),
+        CommandRow("doctor", START, "Check this machine: what works, and what to install."),
+        CommandRow("train", TRAIN, "Train a language model on your own text."),
+        CommandRow("finetune", TRAIN, "Fine-tune a run on labelled examples, with baselines."),
+        CommandRow("average", TRAIN, "Average the weights of the last checkpoints of a run."),
+        CommandRow("cost", TRAIN, "Estimate the cost of training, without training."),
+        CommandRow("generate", USE, "Continue a text by sampling or beam search."),
+        CommandRow("compose", USE, "Compose music with a run, as a MIDI file and a picture."),
+        CommandRow("draw", USE, "Draw pictures with a run: samples, or completions of pictures."),
+        CommandRow("fill", USE, "Fill masked tokens with the most probable ones."),
+        CommandRow("predict", USE, "Predict labels, tags, scores or answers with a fine-tuned run."),
+        CommandRow("translate", USE, "Translate a file line by line, with beam search."),
+        CommandRow("caption", USE, "Write what pictures show, and where the model looked."),
+        CommandRow("transcribe", USE, "Write the text of recordings, of any length."),
+        CommandRow("act", USE, "Let a run act in an environment, to reach a given return."),
+        CommandRow("embed", USE, "Write the vectors of texts or tokens to a NumPy file."),
+        CommandRow("find", USE, "Find the pictures that are nearest to a text or a picture."),
+        CommandRow("prompt", USE, "Do a task by prompting, without training (zero-shot, few-shot)."),
+        CommandRow("serve", USE, "Serve runs behind the OpenAI completions API."),
+        CommandRow("compare", COMPARE, "Train models on the same text and budget, and rank them."),
+        CommandRow("score", COMPARE, "Measure bits per byte and perplexity on texts."),
+        CommandRow("evaluate", COMPARE, "Score a run on a test set, or on the examples that it held out."),
+        CommandRow("studio", INSIDE, "Look at runs in the browser: next words, beams, attention."),
+        CommandRow("inspect", INSIDE, "Analyse runs: attention, cells, minimal pairs, probing …"),
+        CommandRow("next", INSIDE, "Show the most probable next tokens after a prompt."),
+        CommandRow("tokenize", INSIDE, "Show how a tokenizer splits a text into tokens."),
+        CommandRow("report", INSIDE, "Write one page about a run: curve, samples, surprisal, cost."),
+        CommandRow("convert", EXCHANGE, "Convert from and to Hugging Face checkpoints and ARPA files."),
     )
 }
 
@@ -126,7 +127,7 @@ COMMANDS: dict[str, Row] = {
 class LazyGroup(TyperGroup):
     """A group whose help is made from the table; the file of a command is imported when that command is called."""
 
-    commands_table: ClassVar[dict[str, Row]] = COMMANDS
+    commands_table: ClassVar[dict[str, CommandRow]] = COMMANDS
     path: ClassVar[str] = ""
 
     def __init__(self, **settings: Any) -> None:
@@ -150,7 +151,7 @@ class LazyGroup(TyperGroup):
         return name, None if row is None else load_command(self.commands_table[str(name)]), rest
 
 
-def load_command(row: Row) -> Any:
+def load_command(row: CommandRow) -> Any:
     """The command of a row, whose file is imported now."""
     name = row.name.replace("-", "_")
     module = importlib.import_module(f"{row.folder}.{name}")

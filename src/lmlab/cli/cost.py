@@ -10,7 +10,7 @@ from lmlab.cli.options import Country, Json, Settings, Size
 
 if TYPE_CHECKING:
     from lmlab.costs.design import Design
-    from lmlab.costs.estimate import Estimate, Memory
+    from lmlab.costs.estimate import CostEstimate, MemoryEstimate
     from lmlab.training.settings import TrainConfig
 
 
@@ -160,7 +160,7 @@ def _measure(design: Design, train: TrainConfig, moments: int) -> tuple[Any, int
         return measure_speed(model, design, train, moments=moments)
 
 
-def _print(result: Estimate, trial_rows: int | None) -> None:
+def _print(result: CostEstimate, trial_rows: int | None) -> None:
     from rich.table import Table
 
     from lmlab.cli.console import Console
@@ -180,6 +180,7 @@ def _print(result: Estimate, trial_rows: int | None) -> None:
         table.add_row(*row)
     console.print(table)
     console.print(_memory_table(result))
+    console.print(_exchange_table(result))
     if published is not None:
         console.print(f"Published: {_published(result)}", soft_wrap=True)
     for line in _footnotes(result):
@@ -187,7 +188,7 @@ def _print(result: Estimate, trial_rows: int | None) -> None:
     console.print("All assumptions are in docs/guides/costs.md; --json gives all figures.", style="dim")
 
 
-def _model_rows(result: Estimate) -> list[tuple[str, str, str]]:
+def _model_rows(result: CostEstimate) -> list[tuple[str, str, str]]:
     design = result.design
     parameters = design.parameters
     pairs = "" if design.unit == "token" else f"; one is a {design.unit}"
@@ -209,7 +210,7 @@ def _model_rows(result: Estimate) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _price_rows(result: Estimate, trial_rows: int | None) -> list[tuple[str, str, str]]:
+def _price_rows(result: CostEstimate, trial_rows: int | None) -> list[tuple[str, str, str]]:
     peak = f"peak {_scaled(result.peak, 'FLOP/s')} each, {result.utilisation:.1%} of it {result.utilisation_from}"
     if trial_rows is not None:
         peak = f"{result.utilisation:.0%} of a matrix product's {_scaled(result.peak, 'FLOP/s')}; {trial_rows} rows"
@@ -228,7 +229,7 @@ def _price_rows(result: Estimate, trial_rows: int | None) -> list[tuple[str, str
     ]
 
 
-def _footnotes(result: Estimate) -> list[str]:
+def _footnotes(result: CostEstimate) -> list[str]:
     """Where the hardware's figures are from, and which of them are from nowhere."""
     lines = [f"Hardware: {result.hardware_from}."]
     if result.price_from:
@@ -238,14 +239,14 @@ def _footnotes(result: Estimate) -> list[str]:
     return lines
 
 
-def _time_from(result: Estimate) -> str:
+def _time_from(result: CostEstimate) -> str:
     if not result.validation_seconds:
         return f"{_readable(result.seconds / 3600 * result.devices)} device hours"
     training = _duration(result.seconds - result.validation_seconds)
     return f"{training} of training, up to {_duration(result.validation_seconds)} of validation"
 
 
-def _memory_table(result: Estimate) -> Any:
+def _memory_table(result: CostEstimate) -> Any:
     from rich.table import Table
 
     rows = f"{result.batch} row{'s' if result.batch != 1 else ''} of {result.design.window} tokens"
@@ -261,14 +262,31 @@ def _memory_table(result: Estimate) -> Any:
     return table
 
 
+def _exchange_table(result: CostEstimate) -> Any:
+    from rich.table import Table
+
+    from lmlab.costs.communication import BETWEEN, NODE, WITHIN
+
+    table = Table(
+        "several devices", "sent per step", "time", "efficiency", title_justify="left",
+        title=f"{result.batch} rows on each device; {WITHIN / 1e9:.0f} GB/s among {NODE}, {BETWEEN / 1e9:.0f} GB/s "
+        "between machines (assumed)",
+    )  # fmt: skip
+    for each in result.exchanges:
+        name = f"{each.devices:,} with {_STRATEGIES[each.strategy]}"
+        efficiency = f"{each.efficiency:.0%} to {each.overlapped:.0%}"
+        table.add_row(name, _bytes(each.sent), f"{each.seconds:.3g} s", efficiency)
+    return table
+
+
 _STRATEGIES = {"single": "single", "ddp": "DDP", "fsdp": "FSDP"}
 
 
-def _parts(memory: Memory) -> list[float]:
+def _parts(memory: MemoryEstimate) -> list[float]:
     return [*memory, memory.total]
 
 
-def _published(result: Estimate) -> str:
+def _published(result: CostEstimate) -> str:
     published = result.design.published
     assert published is not None
     parts = []

@@ -76,8 +76,9 @@ def draw(
     if painter.captioned is not None:
         drawn_texts = _draw_captions(painter, run, caption, limit if held_out else 0, count, sampling)
         save_grid([row for _, row in drawn_texts], output, scale=scale)
-        for text, row in drawn_texts:
-            typer.echo(f"{len(row)} pictures: {printable(text)}")
+        for number, (text, row) in enumerate(drawn_texts):
+            drawn_count = len(row) - (held_out and number >= len(caption or []))  # beside the original
+            typer.echo(f"{drawn_count} {'picture' if drawn_count == 1 else 'pictures'}: {printable(text)}")
         typer.echo(f"{output}: {painter.pixels.size_in_words}")
         return
     painter.given_tokens(rows)

@@ -14,7 +14,7 @@ from lmlab.messages import ArgumentError, printable
 
 debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 """Whether tracebacks are shown (`lmlab --debug`, or LMLAB_DEBUG=1 in the environment)."""
-USERS, OURS, INTERRUPTED, UNREAD = 2, 1, 130, 141
+USERS, OURS, INTERRUPTED, PLACEHOLDERS = 2, 1, 130, 141
 """Exit statuses: an error of the user, a bug of ours, Ctrl-C, and a closed pipe."""
 OPTIONS = {"origin": "--from", "settings": "--set"}
 """Options whose name is not that of the argument in Python."""
@@ -44,19 +44,43 @@ def report(error: BaseException) -> int:
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):  # the reader of our output has ended
         sys.stderr.close()
-        return UNREAD
+        return PLACEHOLDERS
     debug = debugging.get() or os.environ.get("LMLAB_DEBUG", "0") not in ("", "0")
     if debug:
         traceback.print_exception(error)
     message, status = _describe(error)
+    if (process := os.environ.get("RANK")) is not None and not _is_news(error):
+        return status
     if status == OURS:
         message += (
             "; this is a bug in lmlab: please report it with the traceback above"
             if debug
             else "; run it again as  lmlab --debug …  for the traceback"
         )
-    print(f"error: {printable(message)}", file=sys.stderr)
+    where = f"process {process}: " if process is not None and is_follower() else ""
+    print(f"{where}error: {printable(message)}", file=sys.__stderr__ if where else sys.stderr)
     return status
+
+
+def is_follower() -> bool:
+    """Whether torchrun has started this process as one of several, and it is not the first, which reports."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
+
+
+def be_silent() -> None:
+    """Print nothing from now on, except for errors that no other process has."""
+    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until the process ends)
+
+
+def _is_news(error: BaseException) -> bool:
+    """Whether an error of one of several processes is to be shown: not if the first of them shows it."""
+    from lmlab.training.distributed.group import first_has_failed, report_failure
+    from lmlab.training.distributed.world import LostProcessError
+
+    if not is_follower():
+        report_failure()
+        return True
+    return not isinstance(error, LostProcessError) and not first_has_failed()
 
 
 def _describe(error: BaseException) -> tuple[str, int]:

@@ -56,11 +56,15 @@ def fill(
     from lmlab.cli.picture_texts import shown_picture
     from lmlab.decoding.filler import find_order
     from lmlab.language_model import load
+    from lmlab.models.abilities import ReadsRegions, ability
     from lmlab.training.devices import choose_device
 
     text = text_of(text).rstrip("\n") if is_stream(text) else text_of(text)
     find_order(order)
     model = load(run, device=choose_device(device))
+    reads_pictures = isinstance(model.filler.model, ReadsRegions) or ability(model.model, ReadsRegions) is not None
+    if picture is not None and not reads_pictures:
+        raise ValueError(f"--picture: {run} reads text only; leave it out, or use a run of visualbert or vilbert")
     found = model.fill(
         text,
         picture=None if picture is None else shown_picture(model, run, picture),

@@ -44,4 +44,4 @@ def find(
     matcher = open_run(run, device).matcher
     with progress_bar("reading pictures") as progress:
         found = search(replace(matcher, progress=progress), query, data, top=top)
-    show(found, output=output, json_=json_, about=str(run))
+    show(found, output=output, json_=json_, subtitle=str(run))

@@ -16,7 +16,7 @@ from lmlab.comparison.leaderboard import Board, conclusion, describe_groups, hea
 from lmlab.comparison.notes import ADDED, describe_basis, write_caveats
 from lmlab.comparison.plan import PlannedRun, Skipped
 from lmlab.comparison.ranking import Ranking
-from lmlab.comparison.records import Record, choose_basis, validation_seconds
+from lmlab.comparison.records import ComparedRun, choose_basis, validation_seconds
 from lmlab.comparison.tracks import track_of
 from lmlab.comparison.tracks.track import Column
 from lmlab.pages.formats import short
@@ -71,7 +71,7 @@ class LiveTable:
             row["valid"] = f"{line[track.curve.field]:.3f} {track.curve.label}"
         self._draw()
 
-    def scored(self, planned: PlannedRun, record: Record, score: float) -> None:
+    def scored(self, planned: PlannedRun, record: ComparedRun, score: float) -> None:
         row, metric = self.rows[planned.name], track_of(planned.system, planned.tokenizer).score
         row |= {
             "status": "[green]done[/green]",

@@ -93,6 +93,7 @@ def _one(name: str) -> Any:
         sizes.add_row(size, ", ".join(f"{key} {value}" for key, value in values.items()))
     return Group(
         f"[bold]{title}[/bold]",
+        *([f"It builds on {' and '.join(system.builds_on)}."] if system.builds_on else []),
         sizes,
         _settings("model", cls.Config, {}),
         *([_settings("objective", objective, system.objective)] if objective.model_fields else []),

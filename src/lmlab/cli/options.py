@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +28,15 @@ OutputFile = Annotated[Path | None, typer.Option("-o", "--output", help="File to
 Resume = Annotated[bool, typer.Option("--resume", help="Resume an interrupted run from its last checkpoint.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="GROUP.KEY=VALUE", help="Change one setting; repeatable.")
+]
+
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Train in N processes.", rich_help_panel="Several processes"),
+]
+Parallel = Annotated[
+    str,
+    typer.Option(help="ddp, or fsdp: divide the weights, too.", rich_help_panel="Several processes"),
 ]
 
 Batch = Annotated[int, typer.Option(min=1, help="Batch size; affects only speed.")]
@@ -95,3 +107,20 @@ def split_commas(option: str, text: str, *, example: str) -> list[str]:
     if not parts:
         raise ValueError(f"{option} {text}: give names with commas between them, for instance {option} {example}")
     return parts
+
+
+def run_in_processes(processes: int | None, *, reads: Iterable[str] = ()) -> None:
+    """Start this command in several processes and end with them; nothing if one is wanted, or they are these."""
+    if processes is None or processes == 1 or "TORCHELASTIC_RUN_ID" in os.environ:
+        return
+    if "-" in reads:
+        raise ValueError("several processes cannot share standard input: save it to a file, and name that")
+    from lmlab.cli import errors
+    from lmlab.training.distributed.launching import launch
+
+    if errors.debugging.get():
+        os.environ["LMLAB_DEBUG"] = "1"
+    ended = launch([word for word in sys.argv[1:] if word != "--debug"], processes=processes)
+    if ended.message:
+        print(f"error: {ended.message}", file=sys.stderr)
+    raise SystemExit(ended.status)

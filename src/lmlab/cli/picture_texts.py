@@ -16,12 +16,19 @@ from lmlab.messages import printable
 if TYPE_CHECKING:
     from lmlab.analysis.pictures.matching import Matcher, Vectors
     from lmlab.data.readers.media import Picture
-    from lmlab.data.readers.pictures.files import PictureRow
+    from lmlab.data.readers.pictures.sources import PictureRow
     from lmlab.language_model import LanguageModel
 
 
 def evaluate_matches(
-    run: Path, data: str, *, columns: str | None, templates: list[str] | None, json_: bool, device: str
+    run: Path,
+    data: str | None,
+    *,
+    columns: str | None,
+    templates: list[str] | None,
+    limit: int | None,
+    json_: bool,
+    device: str,
 ) -> None:
     """Print recall in both directions on captions, and zero-shot accuracy on classes, whichever the data have."""
     from lmlab.analysis.pictures.matching import PLAIN
@@ -29,6 +36,7 @@ def evaluate_matches(
 
     matcher = open_matcher(run, device)
     rows, split = find_test_rows(run, data, columns)
+    rows = rows[:limit]
     begin = time.perf_counter()
     values: dict[str, Any] = {"intervals": {}, "chance": {}}
     with progress_bar("reading pictures") as progress:
@@ -39,32 +47,41 @@ def evaluate_matches(
             values |= zero_shot(matcher, rows, templates or PLAIN, values)
     if not values["intervals"]:
         raise ValueError(
-            f"{data} has neither captions nor several classes: give a table with the columns picture and caption, or a "
-            "folder with a folder of pictures for each class"
+            f"{data or run} has neither captions nor several classes: give a table with the columns picture and "
+            "caption, or a folder with a folder of pictures for each class"
         )
     values |= {"rows": len(rows), "split": split, "seconds": time.perf_counter() - begin}
-    print(json.dumps(values) if json_ else printable(format_scores(values, data)))
+    print(json.dumps(values) if json_ else printable(format_scores(values, data or f"{run}'s own data")))
 
 
-def find_test_rows(run: Path, data: str, columns: str | None) -> tuple[Sequence[PictureRow], str | None]:
-    """The rows to evaluate on, and their split: of the data that a run learnt from, those that were held out."""
+def find_test_rows(run: Path, data: str | None, columns: str | None) -> tuple[Sequence[PictureRow], str | None]:
+    """The rows to evaluate on, and their split: of the data that a run learnt from (the default), those held out."""
     from lmlab.analysis.pictures.matching import held_out_rows
     from lmlab.data.corpora.pictures.captions import CaptionsConfig
     from lmlab.data.corpora.pictures.images import split_pictures
     from lmlab.data.readers.labelled.columns import split_columns
-    from lmlab.data.readers.pictures.files import PictureFiles, find_pictures
+    from lmlab.data.readers.pictures.files import find_pictures
+    from lmlab.data.readers.pictures.sources import PictureFiles
     from lmlab.runs.recipe import read_record
 
     named = None if columns is None else split_columns(columns)
     own = read_record(run).recipe.data if (run / "recipe.json").is_file() else None
-    given = CaptionsConfig(captions=[data]).absolute()
-    if isinstance(own, CaptionsConfig) and own.captions == given.captions and named in (None, own.columns):
+    if data is None and not isinstance(own, CaptionsConfig):
+        raise ValueError(
+            f"on which pictures? {run} does not say what it learnt from: lmlab evaluate {run} captions.tsv"
+        )
+    is_own = data is None or (
+        isinstance(own, CaptionsConfig) and own.captions == CaptionsConfig(captions=[data]).absolute().captions
+    )
+    if isinstance(own, CaptionsConfig) and is_own and named in (None, own.columns):
         parts, _, _ = split_pictures(own, own.captions, lambda stage, done, total: None)
         files = PictureFiles(train=parts["train"], valid=parts.get("valid"), test=parts.get("test"))
         rows, split = held_out_rows(files)
         if split is None:
-            print(f"warning: {run} has learnt from all of {data}: this is no test", file=sys.stderr)
+            print(f"warning: {run} has learnt from all of {data or 'its own data'}: this is no test", file=sys.stderr)
         return rows, split
+    if data is None:
+        raise ValueError("--columns names the columns of DATA: name a table, too")
     return held_out_rows(find_pictures(data, columns=named))
 
 
@@ -91,7 +108,7 @@ def zero_shot(
     read = matcher.embed_sources(sources)
     _warn(read.problems)
     own = {number: row for row, number in enumerate(read.numbers)}
-    kept = [number for number, place in enumerate(places) if place in own]
+    kept = [number for number, position in enumerate(places) if position in own]
     true = [str(rows[number].label) for number in kept]
     labels = sorted(set(true))
     found = matcher.classify(read.vectors[[own[places[number]] for number in kept]], labels, templates)

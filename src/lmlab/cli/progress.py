@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from lmlab.cli.console import Console
-from lmlab.runs.jobs import Plan
+from lmlab.runs.jobs import RunPlan
 from lmlab.training.progress import TrainingProgress
 from lmlab.units import read_speed
 
@@ -53,7 +53,7 @@ class TrainingDisplay:
             self.stages[name] = self.bars.add_task(name, total=max(total, 1), detail="")
         self.bars.update(self.stages[name], completed=done, total=max(total, 1))
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RunPlan) -> None:
         corpus, recipe = plan.corpus, plan.recipe
         size = f"{plan.parameters:,} parameters, " if plan.parameters is not None else ""
         held = ", ".join(

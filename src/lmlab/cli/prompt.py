@@ -14,7 +14,7 @@ from lmlab.cli.texts import spooled
 if TYPE_CHECKING:
     from lmlab.metrics.statistics import Estimate
     from lmlab.prompting import Asked
-    from lmlab.prompting.asking import Finetuned
+    from lmlab.prompting.asking import FinetunedScore
 
 
 def prompt(
@@ -112,7 +112,7 @@ def _warn(asked: Asked, window: int | None) -> None:
             )
 
 
-def _print(asked: Asked, task: str, run: str, tuned: Finetuned | None, tuned_name: str | None) -> None:
+def _print(asked: Asked, task: str, run: str, tuned: FinetunedScore | None, tuned_name: str | None) -> None:
     from rich import box
     from rich.table import Table
 
@@ -144,7 +144,7 @@ def _format(score: Estimate) -> str:
     return f"{100 * score.value:.1f} ({100 * score.low:.1f}–{100 * score.high:.1f})"
 
 
-def _as_dict(asked: Asked, task: str, seed: int, tuned: Finetuned | None, seen: int) -> dict[str, object]:
+def _as_dict(asked: Asked, task: str, seed: int, tuned: FinetunedScore | None, seen: int) -> dict[str, object]:
     return {
         "task": task,
         "items": asked.items,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from lmlab.cli.commands import COMMANDS, RENAMED_COMMANDS, RENAMED_OPTIONS, Row, load_command
+from lmlab.cli.commands import COMMANDS, RENAMED_COMMANDS, RENAMED_OPTIONS, CommandRow, load_command
 
 INTRODUCTION = """# Commands and options
 
@@ -31,7 +31,7 @@ class Parameter(NamedTuple):
         return re.sub(r"\s*\(default: [^)]*\)", "", self.help).rstrip(".")
 
 
-def list_commands(table: dict[str, Row] | None = None) -> Iterator[tuple[Row, Any]]:
+def list_commands(table: dict[str, CommandRow] | None = None) -> Iterator[tuple[CommandRow, Any]]:
     """Every command with its row, those of groups included."""
     for row in (COMMANDS if table is None else table).values():
         command = load_command(row)
@@ -41,7 +41,7 @@ def list_commands(table: dict[str, Row] | None = None) -> Iterator[tuple[Row, An
             yield row, command
 
 
-def list_parameters(row: Row, command: Any) -> list[Parameter]:
+def list_parameters(row: CommandRow, command: Any) -> list[Parameter]:
     """The arguments and options of a command, in the order of its help."""
     found = []
     for param in command.params:

@@ -72,9 +72,9 @@ def score(
     """
     from lmlab.cli.console import Console, progress_bar
     from lmlab.cli.texts import check_outputs, choose_boundary, documents_of, read_documents
-    from lmlab.comparison.held_out import make_test_text
     from lmlab.comparison.joining import MAX_SHARED, fraction_trained_on
     from lmlab.comparison.likelihood import choose_scored_part
+    from lmlab.comparison.shared_test_data import make_test_text
     from lmlab.costs.countries import find_grid
     from lmlab.decoding.scorer import add_scores
     from lmlab.language_model import load
@@ -109,17 +109,17 @@ def score(
         meter = EnergyMeter(position)
         found = model.scorer.score_groups([group for _, group in groups], batch=batch, progress=progress)
         cost = meter.lap().as_dict(method=meter.method, grid=grid)
-    share = fraction_trained_on(run, given) if given else 0.0
-    if share is not None and share > MAX_SHARED:
+    fraction = fraction_trained_on(run, given) if given else 0.0
+    if fraction is not None and fraction > MAX_SHARED:
         print(
-            f"warning: {run} was trained on {share:.0%} of this text (by its long lines), so the score is too good; "
+            f"warning: {run} was trained on {fraction:.0%} of this text (by its long lines), so the score is too good; "
             f"score what it has not seen: lmlab score {shlex.quote(str(run))} --held-out",
             file=sys.stderr,
         )
     weights = getattr(model.model, "weights", None)
     scores = [(name, each) for (name, _), each in zip(groups, found, strict=True)]
     if json_:
-        _print_json(scores, cost, by_token=by_token, weights=weights, documents=how, share=share)
+        _print_json(scores, cost, by_token=by_token, weights=weights, documents=how, fraction=fraction)
         return
     console = Console(highlight=False, soft_wrap=True)
     output = Console(highlight=False, soft_wrap=True, stderr=True) if by_token and not console.is_terminal else console
@@ -185,7 +185,7 @@ def _print_json(
     by_token: bool,
     weights: list[float] | None,
     documents: str,
-    share: float | None,
+    fraction: float | None,
 ) -> None:
     import json
     import math
@@ -193,7 +193,7 @@ def _print_json(
     from lmlab.decoding.scorer import add_scores
 
     result = add_scores([each for _, each in scores])
-    values: dict[str, object] = {**result.as_dict(), "documents": documents, "trained_on": share, "cost": cost}
+    values: dict[str, object] = {**result.as_dict(), "documents": documents, "trained_on": fraction, "cost": cost}
     if len(scores) > 1:
         values["texts"] = [{"name": name, **each.as_dict()} for name, each in scores]
     if weights is not None:
@@ -278,10 +278,10 @@ def _print(
             "not comparable with left-to-right scores, only with those of other masked language models."
         )
     if result.lossy:
-        share = f" {result.unknown:,} of {result.tokens:,} tokens are unknown." if result.unknown else ""
+        fraction = f" {result.unknown:,} of {result.tokens:,} tokens are unknown." if result.unknown else ""
         totals.print(
             f"note: the tokenizer ({model.text_tokenizer.spec}) loses part of the text, so bits per byte are too low "
-            f"(lossy): compare it only with models of the same tokenizer.{share}"
+            f"(lossy): compare it only with models of the same tokenizer.{fraction}"
         )
 
 

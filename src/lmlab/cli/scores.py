@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmlab.pages.scores import Score, clamp, format_difference, format_p, format_score
+from lmlab.pages.scores import ShownScore, clamp, format_difference, format_p, format_score
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -72,7 +72,7 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
         numbers[first.main] = [format_score(row.values[first.main].value) for row in rows]
         left_out.insert(0, "intervals")
     wanted = [_widest(name, cells) for name, cells in names.items()]
-    widths = _share(wanted, least, room=width - BETWEEN - _taken(numbers))
+    widths = _fit_columns(wanted, least, room=width - BETWEEN - _taken(numbers))
     examples = f"{first.count:,} {first.split} examples of {study.scored or study.data}"
     table = Table(
         title=f"{study.task}: {examples}", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
@@ -99,10 +99,10 @@ def format_mixes(study: Study) -> list[str]:
     found: dict[tuple[str, int], str] = {}
     for result in study.results:
         if result.mix is not None and (result.name, result.examples) not in found:
-            shares = ", ".join(f"layer {layer}: {share:.3f}" for layer, share in enumerate(result.mix))
+            fractions = ", ".join(f"layer {layer}: {fraction:.3f}" for layer, fraction in enumerate(result.mix))
             gamma = "" if result.gamma is None else f"; γ = {result.gamma:.3f}"
             of = f", {result.examples:,} examples" if study.kind == "curve" else ""
-            found[result.name, result.examples] = f"Learnt mix of {result.name}{of}: {shares}{gamma}"
+            found[result.name, result.examples] = f"Learnt mix of {result.name}{of}: {fractions}{gamma}"
     return list(found.values())
 
 
@@ -130,10 +130,10 @@ def _differences(study: Study, rows: Sequence[Row]) -> dict[str, list[str]]:
     from lmlab.transfer.report import find_shown
     from lmlab.transfer.results import label_of
 
-    about = label_of(rows, find_shown(study))
+    label = label_of(rows, find_shown(study))
     cells: dict[str, list[str]] = {"difference": [], "p": []}
     for row in rows:
-        found = ahead_of(study.differences, find_reference(study.kind, rows, row, about=about), row.label)
+        found = ahead_of(study.differences, find_reference(study.kind, rows, row, default=label), row.label)
         value = "" if found is None else format_difference(found.value)
         if found is not None and found.low is not None:
             value += f" [{format_difference(found.low)}, {format_difference(found.high)}]"
@@ -169,7 +169,7 @@ def _fit(numbers: dict[str, list[str]], width: int, *, main: str) -> list[str]:
     return left_out
 
 
-def _share(wanted: Sequence[int], least: Sequence[int], *, room: int) -> list[int]:
+def _fit_columns(wanted: Sequence[int], least: Sequence[int], *, room: int) -> list[int]:
     """How wide each of the names is, the first of them as it wants to be if there is room."""
     if sum(least) > room:
         return [max(1, room // len(least))] * len(least)
@@ -205,7 +205,7 @@ def _method(row: Row) -> str:
 
 def format_with_interval(found: Interval, *, name: str = "accuracy") -> str:
     """A score with its interval."""
-    score = clamp(Score(found.value, found.low, found.high), name)
+    score = clamp(ShownScore(found.value, found.low, found.high), name)
     if score.low is None or score.high is None:
         return format_score(found.value)
     return f"{format_score(found.value)} [{format_score(score.low)}, {format_score(score.high)}]"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lmlab.cli.console import Console
     from lmlab.tokenizers import Tokenizer
-    from lmlab.tokenizers.inspecting import Token, TokenizedText
+    from lmlab.tokenizers.inspecting import InspectedToken, TokenizedText
 
 BACKGROUNDS = ("black on cyan", "black on yellow")
 UNKNOWN = "white on red"
@@ -163,11 +163,11 @@ def _show_several(cuttings: Sequence[tuple[str, TokenizedText]], console: Consol
     console.print(f"{cuttings[0][1].bytes:,} bytes, {cuttings[0][1].words:,} words")
 
 
-def _rows(tokens: Sequence[Token], width: int) -> Iterator[list[tuple[int, tuple[Token, str, int]]]]:
+def _rows(tokens: Sequence[InspectedToken], width: int) -> Iterator[list[tuple[int, tuple[InspectedToken, str, int]]]]:
     """Tokens with their numbers, labels and widths, as many in a row as fit; a row ends after a newline."""
     from rich.cells import cell_len
 
-    row: list[tuple[int, tuple[Token, str, int]]] = []
+    row: list[tuple[int, tuple[InspectedToken, str, int]]] = []
     used = 0
     for number, token in enumerate(tokens):
         label = _label(token)
@@ -184,7 +184,7 @@ def _rows(tokens: Sequence[Token], width: int) -> Iterator[list[tuple[int, tuple
         yield row
 
 
-def _label(token: Token) -> str:
+def _label(token: InspectedToken) -> str:
     """A piece as it is shown: white space as signs, where it is white space of the text."""
     label = token.piece.replace(" ", SPACE)
     if "\n" in token.text or "\t" in token.text:
@@ -198,7 +198,7 @@ def _pad(label: str, width: int) -> str:
     return set_cell_size(label, width)
 
 
-def _style(cutting: TokenizedText, token: Token, number: int) -> str:
+def _style(cutting: TokenizedText, token: InspectedToken, number: int) -> str:
     return UNKNOWN if cutting.is_unknown(token) else BACKGROUNDS[number % 2]
 
 

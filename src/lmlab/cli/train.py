@@ -18,6 +18,8 @@ from lmlab.cli.options import (
     Documents,
     OutputRun,
     OverwriteRun,
+    Parallel,
+    Processes,
     Resume,
     Settings,
     Size,
@@ -25,6 +27,7 @@ from lmlab.cli.options import (
     Test,
     Valid,
     parse_fractions,
+    run_in_processes,
 )
 
 if TYPE_CHECKING:
@@ -86,8 +89,15 @@ def train(
     seed: Annotated[int | None, typer.Option(help="Random seed. (default: 0)")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps. (default: auto)")] = None,
     country: Country = None,
+    memory: Annotated[str | None, typer.Option(help="Count n-grams on disk with this memory: 512M, 2G …")] = None,
     compile_: Annotated[bool, typer.Option("--compile", help="torch.compile the model, for longer runs.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
+    processes: Processes = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Same weights, bit by bit, for any N.", rich_help_panel="Several processes"),
+    ] = False,
+    parallel: Parallel = "ddp",
     overwrite: OverwriteRun = False,
 ) -> None:
     """Train a language model on your own text.
@@ -108,6 +118,8 @@ def train(
 
       lmlab train gpt2 text=book.txt notes=tunes/ captions=pictures.tsv -o runs/all
 
+      lmlab train gpt2 book.txt -o runs/book --processes 2
+
       lmlab train --resume runs/book
 
     Several kinds of data in one model: name each as KIND=FILES, of text, captions, images, notes and episodes, or give
@@ -116,7 +128,11 @@ def train(
     A budget in time counts training only: validation and checkpoints add at most about half of it. --resume RUN TEXT
     names the text again if it has moved. Tokenizers are characters, bytes, words\\[:N], spelled\\[:N], bpe:N,
     wordpiece:N, unigram:N, a tokenizer.json, or a folder with encoder.json and vocab.bpe.
+
+    --processes N divides each step among N processes of this machine; for several machines, start lmlab train with
+    torchrun. The run is the same for any N, except for rounding; with --exact without any difference.
     """
+    run_in_processes(processes, reads=[*(text or []), *(source or []), *(target or []), *(pairs or [])])
     from lmlab.config import parse_settings
     from lmlab.data.readers.labelled.columns import split_columns
     from lmlab.runs.run_files import is_run
@@ -131,6 +147,8 @@ def train(
         changed = {"train.compile": True, **changed}
     if tensorboard:
         changed = {"train.tensorboard": True, **changed}
+    if exact:
+        changed = {"train.exact": True, **changed}
     spending = {"budget": budget, "device": device, "country": country}
     fixed = {
         "output": output,
@@ -143,10 +161,11 @@ def train(
         "documents": documents,
         "columns": None if columns is None else split_columns(columns),
         "seed": seed,
+        "memory": memory,
         "overwrite": overwrite or None,
     }
     positions = {
-        "text": text,
+        "text": list(dict.fromkeys(text or [])) or None,
         "valid": valid,
         "test": test,
         "source": source,
@@ -164,8 +183,12 @@ def train(
         train_settings = spent | {name.removeprefix("train."): value for name, value in changed.items()}
         texts = {name: value for name, value in positions.items() if value}
         from lmlab.runs.run import resume as resume_run
+        from lmlab.training.distributed.group import connect
 
-        _report(_watch(lambda **watching: resume_run(model, settings=train_settings, texts=texts, **watching)))
+        world = connect(parallel=parallel, device=device or "auto")
+        _report(
+            _watch(lambda **watching: resume_run(model, settings=train_settings, texts=texts, world=world, **watching))
+        )
         return
     if recipe is None and (not model or not (text or source or pairs)):
         raise ValueError(
@@ -177,6 +200,7 @@ def train(
     from lmlab.runs.train import train as train_run
 
     options: dict[str, Any] = {**spending, **fixed, **positions, "overwrite": overwrite, "resume": resume}
+    options["parallel"] = parallel
     _report(_watch(lambda **watching: train_run(model, settings=changed, **options, **watching)))
 
 

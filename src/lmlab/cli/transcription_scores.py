@@ -11,15 +11,25 @@ from typing import Any
 from lmlab.messages import printable
 
 
-def evaluate_speech(run: Path, data: str, *, beams: int, output: Path | None, json_: bool, device: str) -> None:
+def evaluate_speech(
+    run: Path,
+    data: str | None,
+    *,
+    beams: int,
+    limit: int | None,
+    output: Path | None,
+    json_: bool,
+    device: str,
+) -> None:
     """Print word and character error rates with their 95% intervals; write the transcripts, if asked for."""
     from lmlab.cli.console import Console, progress_bar
     from lmlab.data.readers.clips import read_clips
     from lmlab.language_model import load
+    from lmlab.runs.held_out import find_held_out_clips
     from lmlab.training.devices import choose_device
 
     transcriber = load(run, device=choose_device(device)).transcriber
-    clips = read_clips(data)
+    clips = (find_held_out_clips(run) if data is None else read_clips(data))[:limit]
     if not clips:
         raise ValueError(f"{data} has no clips: give a table with a path and a text a row")
     said, seconds = [], 0.0

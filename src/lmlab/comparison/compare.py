@@ -35,13 +35,15 @@ def compare(
     settings: Mapping[str, Any] | None = None,
     csv: bool = False,
     overwrite: bool = False,
+    processes: int = 1,
     watcher: Watcher | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Published:
     """Train models on the same text and budget, and rank them by their scores on test text.
 
     An interrupted comparison is continued by the same call. `settings` of training and of the data are the same for
-    all models.
+    all models. `processes` of them are trained at the same time, each with its share of the threads; a program that
+    gives more than 1 calls this under `if __name__ == "__main__":`.
 
     >>> done = lmlab.compare("book.txt", output="compared", models=["ngram", "lstm", "gpt2"], budget="60s")
     >>> done.report
@@ -69,5 +71,11 @@ def compare(
         train=groups["train"],
     )
     return run_comparison(
-        conditions, Path(output), overwrite=overwrite, csv=csv, watcher=watcher, interrupted=interrupted
+        conditions,
+        Path(output),
+        overwrite=overwrite,
+        csv=csv,
+        processes=processes,
+        watcher=watcher,
+        interrupted=interrupted,
     )

@@ -11,15 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from lmlab import __version__
-from lmlab.comparison.held_out import TestText
 from lmlab.comparison.plan import Conditions, matched_parameters, read_fingerprints
+from lmlab.comparison.shared_test_data import TestText
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
-from lmlab.data.corpora.corpus import Corpus, Dataset
-from lmlab.data.corpora.episodes import EpisodeSplit
-from lmlab.data.corpora.pictures.split import PictureSplit
-from lmlab.data.corpora.recordings import SpeechSplit
-from lmlab.data.corpora.sequences import SequenceSplit
+from lmlab.data.corpora.corpus import Corpus
 from lmlab.runs.run_files import CONDITIONS, LOCK, OtherSettingsError
 from lmlab.runs.storage import read_json, write_json
 from lmlab.runs.upgrade import upgrade_saved
@@ -107,7 +103,7 @@ def describe_conditions(
     described = {
         **conditions.model_dump(),
         "text_sha256": corpus.text_fingerprint,
-        "text": {name: _describe_split(split) for name, split in splits.items() if split is not None},
+        "text": {name: split.sizes() for name, split in splits.items() if split is not None},
         "part": {"documents": len(part.texts), "bytes": int(part.sizes.sum())},
         "vocabularies": {spec: _vocabulary(each) for spec, each in corpora.items()},
         "lossy": {spec: each.loses(each.test) for spec, each in corpora.items()},
@@ -136,22 +132,6 @@ def describe_conditions(
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, described)
     return described
-
-
-def _describe_split(split: Dataset) -> dict[str, int]:
-    """The size of a split: of text in bytes and words, of other data in tokens."""
-    if isinstance(split, SequenceSplit):
-        return {"documents": len(split.documents), "tokens": split.size - len(split.documents)}
-    if isinstance(split, (PictureSplit, EpisodeSplit, SpeechSplit)):
-        return {
-            "items": len(split.starts)
-            if isinstance(split, EpisodeSplit)
-            else len(split.names)
-            if isinstance(split, SpeechSplit)
-            else split.size
-        }
-    text = split.as_text()
-    return {"documents": len(text.documents), "bytes": text.bytes, "words": text.words}
 
 
 def _vocabulary(corpus: Corpus) -> int:

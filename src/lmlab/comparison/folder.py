@@ -12,7 +12,7 @@ from lmlab.comparison.leaderboard import Board, make_board, read_entries, read_r
 from lmlab.comparison.plan import Conditions, Skipped, plan
 from lmlab.comparison.plots import all_charts
 from lmlab.comparison.ranking import takes_part
-from lmlab.comparison.records import Record, read_record, write_record
+from lmlab.comparison.records import ComparedRun, read_record, write_record
 from lmlab.comparison.report import Passage, make_report
 from lmlab.comparison.runner import Results, Unwatched, Watcher, prepare_corpora, read_tests, train_and_score
 from lmlab.comparison.tracks import tracks_of
@@ -43,6 +43,7 @@ def run_comparison(
     *,
     overwrite: bool = False,
     csv: bool = False,
+    processes: int = 1,
     watcher: Watcher | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Published:
@@ -56,7 +57,14 @@ def run_comparison(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with hold(folder):
-            results = train_and_score(conditions, folder, replacing=replacing, watcher=watcher, interrupted=interrupted)
+            results = train_and_score(
+                conditions,
+                folder,
+                replacing=replacing,
+                processes=processes,
+                watcher=watcher,
+                interrupted=interrupted,
+            )
             return publish(results, folder, added=read_added(results, folder), csv=csv)
     finally:
         if not (folder / CONDITIONS).is_file():  # nothing was begun
@@ -112,12 +120,14 @@ def reread(conditions: Conditions, folder: Path) -> Results:
     return Results(description, read_tests(conditions, corpora), planned_runs, records, failures)
 
 
-def read_added(results: Results, folder: Path) -> list[Record]:
+def read_added(results: Results, folder: Path) -> list[ComparedRun]:
     """Return the records of runs that were added earlier."""
-    return [Record.from_json(read_json(folder / "scores" / f"{name}.json")) for name in results.description["added"]]
+    return [
+        ComparedRun.from_json(read_json(folder / "scores" / f"{name}.json")) for name in results.description["added"]
+    ]
 
 
-def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv: bool = False) -> Published:
+def publish(results: Results, folder: Path, *, added: Sequence[ComparedRun] = (), csv: bool = False) -> Published:
     """Write leaderboard.json, report.html, the charts and, if wanted, leaderboard.csv."""
     board = make_board(results, added=added)
     write_json(folder / "leaderboard.json", board)

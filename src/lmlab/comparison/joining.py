@@ -11,9 +11,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmlab.comparison.held_out import HeldOutItems, Tests, TestText
-from lmlab.comparison.records import TRAINING_JOULES, Record, RunScores
+from lmlab.comparison.records import TRAINING_JOULES, ComparedRun, RunScores
 from lmlab.comparison.runner import evaluate_run
+from lmlab.comparison.shared_test_data import HeldOutItems, Tests, TestText
 from lmlab.comparison.tracks import tracks_of
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
@@ -46,8 +46,8 @@ class Provenance(NamedTuple):
 
 
 def join(
-    path: Path, *, description: dict[str, Any], tests: Tests, names: set[str], records: Sequence[Record]
-) -> Record:
+    path: Path, *, description: dict[str, Any], tests: Tests, names: set[str], records: Sequence[ComparedRun]
+) -> ComparedRun:
     """Score a run on the test text of a comparison that has these `records`; a ValueError says why it cannot be."""
     model = load(path, device=choose_device(description["train"].get("device", "auto")))
     system = read_json(path / "config.json")["kind"]
@@ -63,7 +63,7 @@ def join(
         provenance = _examine_items(model, path, description, tests.sequences)
         fingerprint = tests.sequences.tokenizer.fingerprint
     measured = evaluate_run(model, path, tests, system=system)
-    return Record(
+    return ComparedRun(
         name=_free_name(path.resolve().name, names),
         system=system,
         run=str(path),
@@ -115,7 +115,7 @@ def _free_name(name: str, taken: set[str]) -> str:
     return free
 
 
-def _rivals(system: str, description: Mapping[str, Any], records: Sequence[Record]) -> dict[str, bool]:
+def _rivals(system: str, description: Mapping[str, Any], records: Sequence[ComparedRun]) -> dict[str, bool]:
     """The fingerprints of the tokenizers of all in the same tracks, and whether they lose text."""
     tracks = tracks_of(system)
     rivals = {
@@ -186,7 +186,7 @@ def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Prove
     )
 
 
-def training_fraction(record: recipes.Record, path: Path, texts: list[str]) -> float:
+def training_fraction(record: recipes.RecipeRecord, path: Path, texts: list[str]) -> float:
     """The fraction, in characters, of the long lines of texts that are also in the training text of a run.
 
     A ValueError says why the training text cannot be read.

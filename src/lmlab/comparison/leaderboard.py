@@ -11,7 +11,7 @@ from typing import Any
 from lmlab.comparison.entries import Entry, Unranked
 from lmlab.comparison.notes import write_caveats, write_notes
 from lmlab.comparison.ranking import Ranking, rank
-from lmlab.comparison.records import COSTS, Record
+from lmlab.comparison.records import COSTS, ComparedRun
 from lmlab.comparison.runner import Results
 from lmlab.comparison.tracks import TRACKS, all_tracks, track_of
 from lmlab.comparison.tracks.sequences import SEQUENCES
@@ -22,9 +22,9 @@ from lmlab.models import LINEAGE
 Board = dict[str, Any]
 
 
-def make_board(results: Results, *, added: Sequence[Record] = ()) -> Board:
+def make_board(results: Results, *, added: Sequence[ComparedRun] = ()) -> Board:
     """leaderboard.json: left-to-right systems in `entries`, others under the key of their track; each best first."""
-    runs: dict[str, list[Record]] = {}
+    runs: dict[str, list[ComparedRun]] = {}
     for record in results.records.values():
         runs.setdefault(record.system, []).append(record)
     runs |= {record.name: [record] for record in added}

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.comparison.held_out import TestText, shorten_for_pseudo
 from lmlab.comparison.records import TrackScores
+from lmlab.comparison.shared_test_data import TestText, shorten_for_pseudo
 from lmlab.decoding.scorer import Scorer
 from lmlab.language_model import LanguageModel
 from lmlab.progress import ReportProgress

@@ -8,7 +8,7 @@ from typing import Any
 from lmlab.comparison.entries import Entry
 from lmlab.comparison.plan import SWEEP_FRACTION, trains
 from lmlab.comparison.ranking import Ranking, tokenizers_of
-from lmlab.comparison.records import Record, choose_basis
+from lmlab.comparison.records import ComparedRun, choose_basis
 from lmlab.comparison.runner import Results
 from lmlab.metrics.statistics import FEWEST_UNITS
 from lmlab.models import LINEAGE
@@ -16,7 +16,7 @@ from lmlab.training.budget import parse_budget
 
 TOLERANCE = 0.02
 LEFT_OVER = 0.05
-"""Share of a budget that too few whole steps may leave without being mentioned."""
+"""Fraction of a budget that too few whole steps may leave without being mentioned."""
 IMPROVING = 0.005
 ENOUGH_CPU = 0.9
 """Fraction of the requested cores below which a ranking by time gets a warning."""
@@ -26,7 +26,7 @@ SHORT_TEST = 20_000
 ADDED = "† marks runs that were added with --add: they were trained separately, with their own budget."
 
 
-def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequence[Record]) -> list[str]:
+def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequence[ComparedRun]) -> list[str]:
     """All notes, those first that decide whether a figure may be believed."""
     conditions = results.description
     entries = [entry for ranking in rankings for entry in ranking.ranked]
@@ -49,7 +49,7 @@ def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequenc
 def write_caveats(ranking: Ranking, conditions: dict[str, Any]) -> list[str]:
     """What a reader must know beside a ranking: whether the CPU was shared, and what the intervals cover."""
     timed = parse_budget(conditions["budget"]).unit == "seconds"
-    cores = conditions.get("machine", {}).get("threads", 0)
+    cores = max(1, conditions.get("machine", {}).get("threads", 0) // conditions.get("processes", 1))
     shared = shared_cpu(ranking.ranked, cores=cores) if timed else []
     return [*shared, *_coverage(ranking)]
 
@@ -64,6 +64,12 @@ def _of_budget(conditions: dict[str, Any]) -> Iterator[str]:
     else:
         yield (
             f"With a budget in {unit}, the same command with the same seed gives the same scores on the same machine."
+        )
+    if (several := conditions.get("processes", 1)) > 1:
+        shared = "; a budget in time bought each of them less than alone" if unit == "seconds" else ""
+        yield (
+            f"{several} systems were trained at the same time, each with its share of the threads, so that the "
+            f"speeds are those of a shared machine{shared}."
         )
     if any(not trains(system) for system in conditions["systems"]):
         yield (
@@ -158,7 +164,7 @@ def describe_basis(entries: Sequence[Entry]) -> str:
     return "Seconds and joules are of the whole run, including validation and checkpoints."
 
 
-def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[Record]) -> Iterator[str]:
+def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[ComparedRun]) -> Iterator[str]:
     """Rates, tokenizers and sizes."""
     conditions = results.description
     if conditions["sweep"]:

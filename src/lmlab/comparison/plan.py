@@ -22,7 +22,6 @@ from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.tokenizers import parse
 from lmlab.tokenizers.inspecting import text_fingerprint
 from lmlab.tokenizers.processors import is_processor, make_processor
-from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 from lmlab.tokenizers.training import is_path
 from lmlab.training.budget import Budget, parse_budget
 
@@ -208,17 +207,17 @@ def _written(spec: str) -> str:
 def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None:
     """There is enough test text, and the scores on it can be compared."""
     corpus = next(iter(corpora.values()))
-    share = conditions.data.split[2] if len(conditions.data.split) > 2 else 0.0
+    fraction = conditions.data.split[2] if len(conditions.data.split) > 2 else 0.0
     if corpus.test is None:
         raise ValueError(
             "no test text is held out, but models are ranked by it; "
             + (
                 "give --test besides --valid"
                 if getattr(conditions.data, "valid", None)
-                else "give --split a third share, or give --test a separate text"
+                else "give --split a third fraction, or give --test a separate text"
             )
         )
-    if isinstance(corpus.processor, SequenceTokenizer):
+    if corpus.sequence_tokenizer is not None:
         _check_sequences(corpora, conditions)
         return
     if not all(map(_by_tokens, conditions.systems)):
@@ -228,8 +227,8 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
     size = corpus.test.as_text().bytes
     if size < MIN_TEST_BYTES:
         more = (
-            f"a text of at least {MIN_TEST_BYTES / share:,.0f} bytes, a larger third share in --split, or "
-            if share
+            f"a text of at least {MIN_TEST_BYTES / fraction:,.0f} bytes, a larger third fraction in --split, or "
+            if fraction
             else ""
         )
         raise ValueError(
@@ -348,8 +347,8 @@ def read_fingerprints(conditions: Conditions, corpora: Mapping[str, Corpus]) -> 
 
 
 def _fingerprint(recipe: Recipe, corpus: Corpus) -> str:
-    if isinstance(corpus.processor, SequenceTokenizer):
-        return corpus.processor.fingerprint
+    if corpus.sequence_tokenizer is not None:
+        return corpus.sequence_tokenizer.fingerprint
     if corpus.tokenizer is None:
         return ""
     return text_fingerprint(corpus.text_tokenizer.with_specials(load_objective(recipe.objective["kind"]).specials))

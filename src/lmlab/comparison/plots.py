@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from lmlab.comparison.entries import Entry
 from lmlab.comparison.ranking import Ranking
 from lmlab.comparison.records import choose_basis, extrapolate
-from lmlab.comparison.tracks import systems_of
-from lmlab.pages.figures import PALETTE, Chart, Point, Series, pareto_front
+from lmlab.models import lineage_number
+from lmlab.pages.figures import PALETTE, Chart, Point, Series, number_colours, pareto_front
 
 AXES = {
     "tokens": "tokens read in training",
@@ -19,10 +19,10 @@ AXES = {
 
 
 def choose_colours(ranking: Ranking) -> dict[str, str]:
-    """One colour for each system, the same in every comparison where that is possible."""
-    known = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(systems_of(ranking.track))}
-    extra = iter(PALETTE[::-1] * (1 + len(ranking.ranked) // len(PALETTE)))
-    return {entry.name: known.get(entry.name) or next(extra) for entry in ranking.ranked}
+    """One colour for each entry: the one of its place in the lineage if no other entry has it, as in the studio."""
+    wanted = {entry.name: lineage_number(entry.kind or entry.name) for entry in ranking.ranked}
+    order = sorted(wanted, key=lambda name: (wanted[name], name))
+    return {name: PALETTE[number] for name, number in number_colours({name: wanted[name] for name in order}).items()}
 
 
 def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:

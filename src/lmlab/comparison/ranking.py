@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmlab.comparison.entries import Entry, Unranked
-from lmlab.comparison.records import Record, last_doubling, mean_costs, mean_curve
+from lmlab.comparison.records import ComparedRun, last_doubling, mean_costs, mean_curve
 from lmlab.comparison.runner import Results
 from lmlab.comparison.tracks import track_of
 from lmlab.comparison.tracks.track import Track, Units
@@ -76,7 +76,7 @@ class Ranking(NamedTuple):
         return [entry.name for entry in self.ranked]
 
 
-def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) -> Ranking:
+def rank(track: Track, every: Mapping[str, Sequence[ComparedRun]], results: Results) -> Ranking:
     """Rank the systems that take part in one track, on its test text."""
     runs = {name: records for name, records in every.items() if takes_part(records[0], track)}
     found = {name: [each.scores.in_track(track.name) for each in records] for name, records in runs.items()}
@@ -98,12 +98,12 @@ def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) 
     )
 
 
-def takes_part(record: Record, track: Track) -> bool:
+def takes_part(record: ComparedRun, track: Track) -> bool:
     """Whether a run was measured in a track."""
     return track is track_of(record.system, record.scores.data) or track.name in record.scores.also
 
 
-def tokenizers_of(description: Mapping[str, Any], runs: Mapping[str, Sequence[Record]]) -> set[str]:
+def tokenizers_of(description: Mapping[str, Any], runs: Mapping[str, Sequence[ComparedRun]]) -> set[str]:
     """Fingerprints of the tokenizers in use."""
     own = {description["fingerprints"][name] for name in runs if name in description["fingerprints"]}
     return own | {record.tokenizer for records in runs.values() for record in records if record.tokenizer is not None}
@@ -115,7 +115,7 @@ def _overlap(one: Entry, other: Entry) -> bool:
     return one.low <= other.high and other.low <= one.high
 
 
-def _entry(track: Track, name: str, records: Sequence[Record], scores: Scores, same_tokens: bool) -> Entry:
+def _entry(track: Track, name: str, records: Sequence[ComparedRun], scores: Scores, same_tokens: bool) -> Entry:
     first, estimate = records[0], scores.estimate(name)
     found = [each.scores.in_track(track.name) for each in records]
     curve = mean_curve([each.curve for each in found])

@@ -65,7 +65,7 @@ class RunScores(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Record:
+class ComparedRun:
     """A run of a comparison: the content of `scores/RUN.json`."""
 
     name: str
@@ -97,7 +97,7 @@ class Record:
         return found | ({"also": {name: each.as_json() for name, each in also.items()}} if also else {})
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Record:
+    def from_json(cls, values: Mapping[str, Any]) -> ComparedRun:
         """The record that a file of any version has."""
         values = upgrade_record(values)
         names = {each.name for each in fields(cls)} - {"scores"}
@@ -119,12 +119,12 @@ def _read_scores(values: Mapping[str, Any], own: Mapping[str, Any]) -> TrackScor
     return TrackScores(measured={name: value for name, value in values.items() if name not in shared}, **known)
 
 
-def read_record(folder: Path, name: str) -> Record | None:
+def read_record(folder: Path, name: str) -> ComparedRun | None:
     """The record of a run that is finished, if its weights are still those that were scored."""
     path, weights = folder / "scores" / f"{name}.json", folder / name / "model.safetensors"
     if not path.is_file() or not weights.is_file():
         return None
-    record = Record.from_json(read_json(path))
+    record = ComparedRun.from_json(read_json(path))
     return record if record.weights_sha256 == digest(weights) else None
 
 
@@ -136,7 +136,7 @@ def upgrade_record(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**renamed, "also": also} if also else renamed
 
 
-def write_record(folder: Path, record: Record) -> None:
+def write_record(folder: Path, record: ComparedRun) -> None:
     """Write the record of a run."""
     (folder / "scores").mkdir(exist_ok=True)
     write_json(folder / "scores" / f"{record.name}.json", record.as_json())

@@ -26,7 +26,7 @@ TABS = {"tokens": "Tokens", "seconds": "Time", "flops": "FLOPs", "joules": "Ener
 Passage = Sequence[tuple[str, float]]
 
 
-class Row(NamedTuple):
+class LeaderboardRow(NamedTuple):
     """A line of the leaderboard."""
 
     name: str
@@ -53,7 +53,7 @@ class Leaderboard(NamedTuple):
     """The table of a ranking."""
 
     columns: list[str]
-    rows: list[Row]
+    rows: list[LeaderboardRow]
     left_out: list[LeftOut]
     letters: bool
 
@@ -85,8 +85,8 @@ class RankingView(NamedTuple):
     curves: dict[str, Chart]
     gains: list[tuple[float, str]]
     costs: dict[str, Chart]
-    samples: list[tuple[Row, str]]
-    passages: list[tuple[Row, ShownPassage]]
+    samples: list[tuple[LeaderboardRow, str]]
+    passages: list[tuple[LeaderboardRow, ShownPassage]]
     differences: dict[tuple[str, str], dict[str, Any]]
 
     @property
@@ -167,7 +167,7 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
         **({"pseudo-log-likelihood of": part} if in_part else {}),
         "split": "separate texts"
         if data.get("valid") or data.get("test")
-        else ", ".join(f"{share:g}" for share in data["split"]),
+        else ", ".join(f"{fraction:g}" for fraction in data["split"]),
         "tokenizer": tokenizer,
         "budget of each model": conditions["budget"],
         "size": conditions["size"] or "the default of each model",
@@ -229,7 +229,7 @@ def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> Leaderboard:
     basis = choose_basis(entry.training for entry in ranked)
     of = "(training)" if basis.alone else "(with validation)"
     rows = [
-        Row(
+        LeaderboardRow(
             name=entry.name,
             colour=colours[entry.name],
             mark=" †" if entry.added is not None else "",

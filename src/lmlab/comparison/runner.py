@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from lmlab.comparison.conditions import describe_conditions
-from lmlab.comparison.held_out import HeldOutItems, Tests, TestText, make_test_text, shorten_for_pseudo
 from lmlab.comparison.plan import (
     SWEEP_FACTORS,
     SWEEP_FRACTION,
@@ -23,7 +22,7 @@ from lmlab.comparison.plan import (
     write_budget,
 )
 from lmlab.comparison.records import (
-    Record,
+    ComparedRun,
     RunScores,
     TrackScores,
     add_costs,
@@ -32,6 +31,7 @@ from lmlab.comparison.records import (
     spent,
     write_record,
 )
+from lmlab.comparison.shared_test_data import HeldOutItems, Tests, TestText, make_test_text, shorten_for_pseudo
 from lmlab.comparison.tracks import track_of, tracks_of
 from lmlab.comparison.tracks.track import Track
 from lmlab.costs.parameters import count_parameters
@@ -43,10 +43,10 @@ from lmlab.data.corpora.recordings import SpeechConfig, split_clips
 from lmlab.data.corpora.sequences import SequenceSplit
 from lmlab.language_model import LanguageModel, load
 from lmlab.runs import run
-from lmlab.runs.jobs import Plan, Reporter
+from lmlab.runs.jobs import Reporter, RunPlan
 from lmlab.runs.recipe import Recipe
-from lmlab.runs.run_files import LOCK, SWEEP, clear, clear_comparison, is_run
-from lmlab.runs.storage import digest
+from lmlab.runs.run_files import CONDITIONS, LOCK, SWEEP, clear, clear_comparison, is_run
+from lmlab.runs.storage import digest, write_json
 from lmlab.training.budget import Budget, parse_budget
 from lmlab.training.devices import choose_device
 from lmlab.training.metrics_log import NotFiniteError
@@ -68,7 +68,7 @@ class Watcher(Protocol):
     def log(self, planned: PlannedRun, line: dict[str, Any], progress: TrainingProgress) -> None:
         """A line of metrics of a run."""
 
-    def scored(self, planned: PlannedRun, record: Record, score: float) -> None:
+    def scored(self, planned: PlannedRun, record: ComparedRun, score: float) -> None:
         """A run is finished; the score is that in the track of what its system is known for."""
 
     def failed(self, planned: PlannedRun, error: str) -> None:
@@ -86,7 +86,7 @@ class Unwatched:
 
     def log(self, planned: PlannedRun, line: dict[str, Any], progress: TrainingProgress) -> None: ...
 
-    def scored(self, planned: PlannedRun, record: Record, score: float) -> None: ...
+    def scored(self, planned: PlannedRun, record: ComparedRun, score: float) -> None: ...
 
     def failed(self, planned: PlannedRun, error: str) -> None: ...
 
@@ -101,7 +101,7 @@ class Results(NamedTuple):
     description: dict[str, Any]  # conditions.json
     tests: Tests
     planned_runs: list[PlannedRun]
-    records: dict[str, Record]  # by the name of the run
+    records: dict[str, ComparedRun]  # by the name of the run
     failures: list[Skipped]
 
 
@@ -110,10 +110,13 @@ def train_and_score(
     folder: Path,
     *,
     replacing: bool = False,
+    processes: int = 1,
     watcher: Watcher | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Results:
-    """Train and score every system; what an earlier, interrupted call has done is not done again.
+    """Train and score every system, `processes` of them at the same time.
+
+    What an earlier, interrupted call has done is not done again.
 
     With `replacing`, the comparison that is there is removed as soon as all is ready for the new one.
     """
@@ -127,16 +130,30 @@ def train_and_score(
     if replacing:
         clear_comparison(folder, new=[planned.name for planned in planned_runs])
     description = describe_conditions(conditions, corpora, folder, part=tests.part)
+    if processes > 1:
+        description["processes"] = processes
+        write_json(folder / CONDITIONS, description)
     watcher.ready(planned_runs, failures)
     _warm_up()
-    records: dict[str, Record] = {}
-    session = _Session(folder, watcher, interrupted)
+    records: dict[str, ComparedRun] = {}
+    failed: dict[str, str] = {}
+    if processes > 1:
+        from lmlab.comparison.side_by_side import train_side_by_side
+
+        missing = [each for each in planned_runs if read_record(folder, each.name) is None]
+        failed = train_side_by_side(
+            missing, conditions, folder, processes=processes, watcher=watcher, interrupted=interrupted
+        )
     for planned in planned_runs:
         corpus = corpora[conditions.tokenizers[planned.system]]
         try:
+            if planned.name in failed:
+                raise ValueError(failed[planned.name])
             record = read_record(folder, planned.name)
             if record is None:
-                record = session.train_and_score(planned, conditions, corpus, tests)
+                record = train_planned(
+                    planned, conditions, corpus, tests, folder=folder, watcher=watcher, interrupted=interrupted
+                )
         except Interruption:
             raise
         except Exception as error:
@@ -206,6 +223,20 @@ def evaluate_run(
     return RunScores(evaluate(first), also, data)
 
 
+def train_planned(
+    planned: PlannedRun,
+    conditions: Conditions,
+    corpus: Corpus,
+    tests: Tests,
+    *,
+    folder: Path,
+    watcher: Watcher,
+    interrupted: Callable[[], bool],
+) -> ComparedRun:
+    """Train or resume one run, score it and write its record; an Interruption if it is interrupted."""
+    return _Session(folder, watcher, interrupted).train_and_score(planned, conditions, corpus, tests)
+
+
 class _Session(NamedTuple):
     """Trains and scores the systems of a comparison in its folder."""
 
@@ -213,7 +244,7 @@ class _Session(NamedTuple):
     watcher: Watcher
     interrupted: Callable[[], bool]
 
-    def train_and_score(self, planned: PlannedRun, conditions: Conditions, corpus: Corpus, tests: Tests) -> Record:
+    def train_and_score(self, planned: PlannedRun, conditions: Conditions, corpus: Corpus, tests: Tests) -> ComparedRun:
         """Train one system with one seed, score it and write its record."""
         budget = parse_budget(budget_of(conditions, planned.system, corpus))
         sweep: list[dict[str, Any]] = []
@@ -232,7 +263,7 @@ class _Session(NamedTuple):
             self.watcher.begin(planned, f"scoring {done / max(1, total):.0%}")
 
         model = load(self.folder / planned.name, device=choose_device(recipe.train.device))
-        record = Record(
+        record = ComparedRun(
             name=planned.name,
             system=planned.system,
             seed=planned.seed,
@@ -295,7 +326,7 @@ class _Relay:
 
     def stage(self, name: str, done: int, total: int) -> None: ...
 
-    def begin(self, plan: Plan) -> None: ...
+    def begin(self, plan: RunPlan) -> None: ...
 
     def log(self, line: dict[str, Any], progress: TrainingProgress) -> None:
         self.last = progress

@@ -16,7 +16,7 @@ from lmlab.config import suggest
 VARIABLE = "LMLAB_COUNTRY"
 
 
-class Grid(NamedTuple):
+class ElectricityGrid(NamedTuple):
     """The electricity of one country."""
 
     code: str  # ISO 3166 alpha-2, or WORLD
@@ -34,69 +34,69 @@ class Grid(NamedTuple):
         return f"Ember, {self.year}" if self.code == "WORLD" else f"Ember / Our World in Data, {self.year}"
 
 
-WORLD = Grid("WORLD", "", "world", 473.0, 2024)
-GRIDS: dict[str, Grid] = {
+WORLD = ElectricityGrid("WORLD", "", "world", 473.0, 2024)
+GRIDS: dict[str, ElectricityGrid] = {
     grid.code: grid
     for grid in (
         WORLD,
-        Grid("AR", "ARG", "Argentina", 354),
-        Grid("AT", "AUT", "Austria", 111),
-        Grid("AU", "AUS", "Australia", 549),
-        Grid("BD", "BGD", "Bangladesh", 691),
-        Grid("BE", "BEL", "Belgium", 138),
-        Grid("BG", "BGR", "Bulgaria", 335),
-        Grid("BR", "BRA", "Brazil", 98),
-        Grid("CA", "CAN", "Canada", 170),
-        Grid("CH", "CHE", "Switzerland", 35),
-        Grid("CL", "CHL", "Chile", 291),
-        Grid("CN", "CHN", "China", 582),
-        Grid("CO", "COL", "Colombia", 260),
-        Grid("CR", "CRI", "Costa Rica", 53),
-        Grid("CY", "CYP", "Cyprus", 534),
-        Grid("CZ", "CZE", "Czechia", 450),
-        Grid("DE", "DEU", "Germany", 381),
-        Grid("DK", "DNK", "Denmark", 152),
-        Grid("EE", "EST", "Estonia", 417),
-        Grid("EG", "EGY", "Egypt", 570),
-        Grid("ES", "ESP", "Spain", 174),
-        Grid("FI", "FIN", "Finland", 79),
-        Grid("FR", "FRA", "France", 56),
-        Grid("GB", "GBR", "United Kingdom", 238),
-        Grid("GR", "GRC", "Greece", 337),
-        Grid("HR", "HRV", "Croatia", 205),
-        Grid("HU", "HUN", "Hungary", 204),
-        Grid("IE", "IRL", "Ireland", 291),
-        Grid("IN", "IND", "India", 713),
-        Grid("IR", "IRN", "Iran", 655),
-        Grid("IT", "ITA", "Italy", 331),
-        Grid("JP", "JPN", "Japan", 485),
-        Grid("KE", "KEN", "Kenya", 71),
-        Grid("KR", "KOR", "South Korea", 431),
-        Grid("LT", "LTU", "Lithuania", 160),
-        Grid("LV", "LVA", "Latvia", 124),
-        Grid("MX", "MEX", "Mexico", 507),
-        Grid("MY", "MYS", "Malaysia", 606),
-        Grid("NL", "NLD", "Netherlands", 268),
-        Grid("NO", "NOR", "Norway", 30),
-        Grid("NZ", "NZL", "New Zealand", 113),
-        Grid("PL", "POL", "Poland", 662),
-        Grid("PT", "PRT", "Portugal", 166),
-        Grid("RO", "ROU", "Romania", 241),
-        Grid("RU", "RUS", "Russia", 441),
-        Grid("SE", "SWE", "Sweden", 41),
-        Grid("SG", "SGP", "Singapore", 471),
-        Grid("SI", "SVN", "Slovenia", 231),
-        Grid("SK", "SVK", "Slovakia", 117),
-        Grid("TH", "THA", "Thailand", 550),
-        Grid("TR", "TUR", "Turkey", 464),
-        Grid("TW", "TWN", "Taiwan", 642),
-        Grid("US", "USA", "United States", 369),
-        Grid("ZA", "ZAF", "South Africa", 708),
+        ElectricityGrid("AR", "ARG", "Argentina", 354),
+        ElectricityGrid("AT", "AUT", "Austria", 111),
+        ElectricityGrid("AU", "AUS", "Australia", 549),
+        ElectricityGrid("BD", "BGD", "Bangladesh", 691),
+        ElectricityGrid("BE", "BEL", "Belgium", 138),
+        ElectricityGrid("BG", "BGR", "Bulgaria", 335),
+        ElectricityGrid("BR", "BRA", "Brazil", 98),
+        ElectricityGrid("CA", "CAN", "Canada", 170),
+        ElectricityGrid("CH", "CHE", "Switzerland", 35),
+        ElectricityGrid("CL", "CHL", "Chile", 291),
+        ElectricityGrid("CN", "CHN", "China", 582),
+        ElectricityGrid("CO", "COL", "Colombia", 260),
+        ElectricityGrid("CR", "CRI", "Costa Rica", 53),
+        ElectricityGrid("CY", "CYP", "Cyprus", 534),
+        ElectricityGrid("CZ", "CZE", "Czechia", 450),
+        ElectricityGrid("DE", "DEU", "Germany", 381),
+        ElectricityGrid("DK", "DNK", "Denmark", 152),
+        ElectricityGrid("EE", "EST", "Estonia", 417),
+        ElectricityGrid("EG", "EGY", "Egypt", 570),
+        ElectricityGrid("ES", "ESP", "Spain", 174),
+        ElectricityGrid("FI", "FIN", "Finland", 79),
+        ElectricityGrid("FR", "FRA", "France", 56),
+        ElectricityGrid("GB", "GBR", "United Kingdom", 238),
+        ElectricityGrid("GR", "GRC", "Greece", 337),
+        ElectricityGrid("HR", "HRV", "Croatia", 205),
+        ElectricityGrid("HU", "HUN", "Hungary", 204),
+        ElectricityGrid("IE", "IRL", "Ireland", 291),
+        ElectricityGrid("IN", "IND", "India", 713),
+        ElectricityGrid("IR", "IRN", "Iran", 655),
+        ElectricityGrid("IT", "ITA", "Italy", 331),
+        ElectricityGrid("JP", "JPN", "Japan", 485),
+        ElectricityGrid("KE", "KEN", "Kenya", 71),
+        ElectricityGrid("KR", "KOR", "South Korea", 431),
+        ElectricityGrid("LT", "LTU", "Lithuania", 160),
+        ElectricityGrid("LV", "LVA", "Latvia", 124),
+        ElectricityGrid("MX", "MEX", "Mexico", 507),
+        ElectricityGrid("MY", "MYS", "Malaysia", 606),
+        ElectricityGrid("NL", "NLD", "Netherlands", 268),
+        ElectricityGrid("NO", "NOR", "Norway", 30),
+        ElectricityGrid("NZ", "NZL", "New Zealand", 113),
+        ElectricityGrid("PL", "POL", "Poland", 662),
+        ElectricityGrid("PT", "PRT", "Portugal", 166),
+        ElectricityGrid("RO", "ROU", "Romania", 241),
+        ElectricityGrid("RU", "RUS", "Russia", 441),
+        ElectricityGrid("SE", "SWE", "Sweden", 41),
+        ElectricityGrid("SG", "SGP", "Singapore", 471),
+        ElectricityGrid("SI", "SVN", "Slovenia", 231),
+        ElectricityGrid("SK", "SVK", "Slovakia", 117),
+        ElectricityGrid("TH", "THA", "Thailand", 550),
+        ElectricityGrid("TR", "TUR", "Turkey", 464),
+        ElectricityGrid("TW", "TWN", "Taiwan", 642),
+        ElectricityGrid("US", "USA", "United States", 369),
+        ElectricityGrid("ZA", "ZAF", "South Africa", 708),
     )
 }
 
 
-def find_grid(name: str | None = None) -> Grid:
+def find_grid(name: str | None = None) -> ElectricityGrid:
     """The grid of a country, by its code of two or three letters or its English name; the nearest is suggested.
 
     Without a name it is the one in the environment variable LMLAB_COUNTRY, else the world's.

@@ -11,7 +11,7 @@ from torch import nn
 from lmlab.config import build, suggest
 from lmlab.costs.activations import Activations
 from lmlab.costs.parameters import Parameters, count_parameters
-from lmlab.costs.published import PUBLISHED, Published
+from lmlab.costs.published import PUBLISHED, PublishedSize
 from lmlab.costs.shapes import SHAPES
 from lmlab.models import LINEAGE, create, find, load_class
 from lmlab.models.abilities import MatchesPictures, Transcribes, WritesTarget, ability
@@ -30,7 +30,7 @@ MANY_LAYERS = 64
 """Models with more layers are extrapolated from a few layers: building a million of them would take minutes."""
 FEW_LAYERS = (3, 4)
 FROM_DATA = ("image", "channels", "region_width", "states", "actions", "discrete", "longest")
-"""Settings that the data give; without data usual ones (`Config.UNREAD`): 224 × 224 pixels in colour, 2048 …"""
+"""Settings that the data give; without data usual ones (`Config.PLACEHOLDERS`): 224 × 224 pixels in colour, 2048 …"""
 WORDS = 10_000
 """The vocabulary of a tokenizer that has all words of its text."""
 BARE = {"head": False, "pairs": False, "parts": "discriminator"}
@@ -55,7 +55,7 @@ class Design(NamedTuple):
     backward_flops: float  # of the backward pass, per token; twice the forward pass, more if layers are recomputed
     activations: Callable[[int], float]  # rows -> bytes saved for the backward pass, in fp32, without scores
     unit: str  # what is counted as one token
-    published: Published | None
+    published: PublishedSize | None
 
     @property
     def training_flops(self) -> float:
@@ -102,7 +102,7 @@ def _from_file(
     size = size or system.default_size
     paper = PUBLISHED.get((name, size))
     known = _vocabularies(cls, system.tokenizer, paper, settings, vocabulary)
-    known |= {key: value for key, value in cls.Config.UNREAD.items() if key in FROM_DATA and key not in settings}
+    known |= {key: value for key, value in cls.Config.PLACEHOLDERS.items() if key in FROM_DATA and key not in settings}
     with torch.device("meta"):
         model = create(name, {**settings, **known}, size=size).train()
         bare = {key: value for key, value in BARE.items() if key in cls.Config.model_fields}
@@ -167,7 +167,7 @@ def _deepened(few: Design, more: Design, steps: int, settings: dict[str, int]) -
 
 
 def _vocabularies(
-    cls: type[Model], tokenizer: str | None, paper: Published | None, settings: Mapping[str, Any], given: int | None
+    cls: type[Model], tokenizer: str | None, paper: PublishedSize | None, settings: Mapping[str, Any], given: int | None
 ) -> dict[str, Any]:
     """The vocabulary size: given, published, or of the default tokenizer; none for models without tokens."""
     if "vocabulary" not in cls.Config.model_fields:
@@ -200,7 +200,7 @@ def _blocks(model: Model) -> list[int]:
 
 def _backward_flops(model: Model, window: int, predicted: float) -> float:
     """Per token, of pre-training."""
-    again = (model.training_passes(window) - PASSES) * model.body_flops(window, remembered=model.memory)
+    again = (model.training_passes(window) - PASSES) * model.body_flops(window, memory_length=model.memory)
     return (PASSES - 1) * model.pretraining_flops(window, predicted=predicted) + again
 
 

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lmlab.costs.countries import Grid, find_grid
+from lmlab.costs.communication import Exchange, exchanges
+from lmlab.costs.countries import ElectricityGrid, find_grid
 from lmlab.costs.design import Design, describe
 from lmlab.costs.hardware import Cluster, parse_hardware
 
@@ -26,7 +27,7 @@ SCORES = 2**24
 HARDWARE = "a100"
 
 
-class Memory(NamedTuple):
+class MemoryEstimate(NamedTuple):
     """Bytes on each device."""
 
     weights: float
@@ -51,7 +52,7 @@ class Speed(NamedTuple):
     method: str  # how energy was metered
 
 
-class Estimate(NamedTuple):
+class CostEstimate(NamedTuple):
     """The estimated cost of training a design."""
 
     design: Design
@@ -71,12 +72,12 @@ class Estimate(NamedTuple):
     validation_seconds: float  # seconds of validation; 0 if not estimated
     joules: float
     energy_from: str
-    grid: Grid
+    grid: ElectricityGrid
     price_per_hour: float | None
     price_from: str  # source of the price; empty without a price
     hardware_from: str  # source of peak, memory and watts
     assumptions: str  # hardware numbers without a source; may be empty
-    memory: Mapping[str, Memory]  # by strategy: single, ddp, fsdp
+    memory: Mapping[str, MemoryEstimate]  # by strategy: single, ddp, fsdp
 
     @property
     def grams(self) -> float:
@@ -85,6 +86,11 @@ class Estimate(NamedTuple):
     @property
     def dollars(self) -> float | None:
         return None if self.price_per_hour is None else self.seconds / 3600 * self.devices * self.price_per_hour
+
+    @property
+    def exchanges(self) -> list[Exchange]:
+        """What 8 and 1,024 such devices would send each other."""
+        return exchanges(self.design, batch=self.batch, flops_per_second=self.peak * self.utilisation)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""
@@ -130,6 +136,7 @@ class Estimate(NamedTuple):
             "hardware_assumptions": self.assumptions,
             "memory": {name: {**part._asdict(), "total": part.total} for name, part in self.memory.items()},
             "device_memory": self.device_memory,
+            "communication": [each._asdict() for each in self.exchanges],
             "published": published._asdict() if published is not None else None,
         }
 
@@ -146,7 +153,7 @@ def estimate(
     price_per_hour: float | None = None,
     moments: int = 2,
     validation_tokens: float = 0.0,
-) -> Estimate:
+) -> CostEstimate:
     """Estimate training on `hardware` (default: that of the paper, else one A100), or at a measured `speed`.
 
     `batch` is the number of rows per device and step, `moments` the optimizer's numbers per weight, and
@@ -157,39 +164,20 @@ def estimate(
     _check("price per hour", price_per_hour, above=-1e-12)
     if batch < 1:
         raise ValueError(f"batch {batch}: give at least 1 (sequences per device)")
-    published = design.published
     tokens, tokens_from, as_published = _tokens(design, tokens)
     counted = design.training_flops * tokens
-    training_flops, flops_from = counted, f"{design.training_flops / design.forward_flops:.3g} x forward x tokens"
-    if as_published and published is not None and published.by_time and published.hardware and published.seconds:
-        cluster = parse_hardware(published.hardware)
-        training_flops = published.seconds * cluster.devices * cluster.device.peak
-        flops_from = (
-            f"{published.hours:g} h x {cluster.devices} {cluster.device.name} x {cluster.device.peak:.2g} FLOP/s, "
-            f"as computed by {published.source}"
-        )
-    price_from, assumptions = "given" if price_per_hour is not None else "", ""
+    training_flops, flops_from = _count_flops(design, counted, as_published=as_published)
     if speed is not None:
-        hardware_from = "measured on this machine"
-        cluster_name, devices, peak, capacity, half = speed.machine, 1, speed.peak, speed.memory, False
-        training, validation = tokens / speed.tokens_per_second, validation_tokens / speed.validation_tokens_per_second
-        seconds, joules = training + validation, (training + validation) * speed.watts
-        utilisation = counted / training / peak
-        utilisation_from, energy_from = "measured on this machine", f"measured on this machine: {speed.method}"
+        done = _measure(speed, tokens=tokens, validation_tokens=validation_tokens, flops=counted)
+        price_from = "given" if price_per_hour is not None else ""
     else:
+        published = design.published
         own = hardware is None and published is not None and published.hardware is not None
         cluster = parse_hardware(hardware or (published.hardware if published else None) or HARDWARE)
-        cluster_name, devices, half = cluster.name, cluster.devices, cluster.device.half
-        peak, capacity = cluster.device.peak, cluster.device.memory
-        utilisation, utilisation_from = _utilisation(design, cluster, utilisation, own=own)
-        seconds, validation = counted / (devices * peak * utilisation), 0.0
-        joules = seconds * devices * cluster.device.watts * HOST * PUE
-        energy_from = f"{cluster.device.watts:g} W per device x {HOST:g} (host) x {PUE:g} (PUE)"
-        hardware_from = cluster.device.source
-        assumptions = cluster.device.assumptions_but(*(["price"] if price_per_hour is not None else []))
-        if price_per_hour is None:
-            price_per_hour, price_from = cluster.device.price, cluster.device.price_source
-    return Estimate(
+        done = _compute_on(cluster, design, utilisation, own=own, flops=counted, priced=price_per_hour is not None)
+        price_from = cluster.device.price_source if price_per_hour is None else "given"
+        price_per_hour = cluster.device.price if price_per_hour is None else price_per_hour
+    return CostEstimate(
         design=design,
         tokens=tokens,
         tokens_from=tokens_from,
@@ -197,22 +185,96 @@ def estimate(
         counted_flops=counted,
         training_flops=training_flops,
         flops_from=flops_from,
-        hardware=cluster_name,
-        devices=devices,
-        device_memory=capacity,
-        peak=peak,
-        utilisation=utilisation,
-        utilisation_from=utilisation_from,
-        seconds=seconds,
-        validation_seconds=validation,
-        joules=joules,
-        energy_from=energy_from,
+        hardware=done.name,
+        devices=done.devices,
+        device_memory=done.memory,
+        peak=done.peak,
+        utilisation=done.utilisation,
+        utilisation_from=done.utilisation_from,
+        seconds=done.seconds,
+        validation_seconds=done.validation_seconds,
+        joules=done.joules,
+        energy_from=done.energy_from,
         grid=find_grid(country),
         price_per_hour=price_per_hour,
         price_from=price_from,
-        hardware_from=hardware_from,
-        assumptions=assumptions,
-        memory=needed_memory(design, batch=batch, devices=devices, moments=moments, half=half),
+        hardware_from=done.source,
+        assumptions=done.assumptions,
+        memory=needed_memory(design, batch=batch, devices=done.devices, moments=moments, half=done.half),
+    )
+
+
+class _Computation(NamedTuple):
+    """What training takes on one kind of hardware."""
+
+    name: str
+    source: str
+    devices: int
+    peak: float  # FLOP/s of a device
+    memory: float  # bytes of a device
+    half: bool  # computes in 16 bits
+    utilisation: float
+    utilisation_from: str
+    seconds: float
+    validation_seconds: float
+    joules: float
+    energy_from: str
+    assumptions: str = ""
+
+
+def _count_flops(design: Design, counted: float, *, as_published: bool) -> tuple[float, str]:
+    """The FLOPs of training and how they were found: as the paper computes them, or as counted."""
+    published = design.published
+    if as_published and published is not None and published.by_time and published.hardware and published.seconds:
+        cluster = parse_hardware(published.hardware)
+        peak = cluster.device.peak
+        return published.seconds * cluster.devices * peak, (
+            f"{published.hours:g} h x {cluster.devices} {cluster.device.name} x {peak:.2g} FLOP/s, "
+            f"as computed by {published.source}"
+        )
+    return counted, f"{design.training_flops / design.forward_flops:.3g} x forward x tokens"
+
+
+def _measure(speed: Speed, *, tokens: float, validation_tokens: float, flops: float) -> _Computation:
+    """Training at a speed that was measured on this machine."""
+    training, validation = tokens / speed.tokens_per_second, validation_tokens / speed.validation_tokens_per_second
+    return _Computation(
+        name=speed.machine,
+        source="measured on this machine",
+        devices=1,
+        peak=speed.peak,
+        memory=speed.memory,
+        half=False,
+        utilisation=flops / training / speed.peak,
+        utilisation_from="measured on this machine",
+        seconds=training + validation,
+        validation_seconds=validation,
+        joules=(training + validation) * speed.watts,
+        energy_from=f"measured on this machine: {speed.method}",
+    )
+
+
+def _compute_on(
+    cluster: Cluster, design: Design, utilisation: float | None, *, own: bool, flops: float, priced: bool
+) -> _Computation:
+    """Training on a cluster; `own` is that of the paper, and `priced` says that the price was given."""
+    device = cluster.device
+    utilisation, utilisation_from = _utilisation(design, cluster, utilisation, own=own)
+    seconds = flops / (cluster.devices * device.peak * utilisation)
+    return _Computation(
+        name=cluster.name,
+        source=device.source,
+        devices=cluster.devices,
+        peak=device.peak,
+        memory=device.memory,
+        half=device.half,
+        utilisation=utilisation,
+        utilisation_from=utilisation_from,
+        seconds=seconds,
+        validation_seconds=0.0,
+        joules=seconds * cluster.devices * device.watts * HOST * PUE,
+        energy_from=f"{device.watts:g} W per device x {HOST:g} (host) x {PUE:g} (PUE)",
+        assumptions=device.assumptions_but(*(["price"] if priced else [])),
     )
 
 
@@ -241,7 +303,7 @@ def _utilisation(design: Design, cluster: Cluster, given: float | None, *, own: 
     return UTILISATION, "assumed"
 
 
-def needed_memory(design: Design, *, batch: int, devices: int, moments: int, half: bool) -> dict[str, Memory]:
+def needed_memory(design: Design, *, batch: int, devices: int, moments: int, half: bool) -> dict[str, MemoryEstimate]:
     """Bytes per device by strategy: one device, a copy on each (DDP), or sharded (FSDP).
 
     In half precision activations take half of the bytes; weights, gradients and moments stay in single precision, as
@@ -251,11 +313,11 @@ def needed_memory(design: Design, *, batch: int, devices: int, moments: int, hal
     scores = batch * design.window * design.predicted * design.vocabulary
     activations = design.activations(batch) / (2 if half else 1)
     activations += 6 * scores if half else SINGLE * min(scores, SCORES)
-    whole = Memory(SINGLE * parameters, SINGLE * parameters, SINGLE * moments * parameters, activations)
+    whole = MemoryEstimate(SINGLE * parameters, SINGLE * parameters, SINGLE * moments * parameters, activations)
     if devices == 1:
         return {"single": whole, "ddp": whole, "fsdp": whole}
     gathered = 2 * SINGLE * min(design.block, parameters / 2)
-    shared = Memory(
+    shared = MemoryEstimate(
         whole.weights / devices + gathered, whole.gradients / devices, whole.optimizer / devices, activations
     )
     return {"single": whole, "ddp": whole, "fsdp": shared}
@@ -282,4 +344,4 @@ def parse_count(text: str) -> float:
     return amount
 
 
-__all__ = ["Estimate", "Memory", "Speed", "describe", "estimate", "needed_memory", "parse_count"]
+__all__ = ["CostEstimate", "MemoryEstimate", "Speed", "describe", "estimate", "needed_memory", "parse_count"]

@@ -16,7 +16,7 @@ from torch import Tensor
 from lmlab.data.readers.cart_pole import BUILTIN as CART_POLE
 from lmlab.data.readers.cart_pole import CartPole
 from lmlab.data.readers.robot_world import NAME as WORLD
-from lmlab.tokenizers.processors.episodes import EpisodeProcessor
+from lmlab.tokenizers.processors.episode_scaling import EpisodeProcessor
 
 LONGEST_FILM = 1000
 """Frames of a film, at most."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lmlab.decoding.generate import Reader
+from lmlab.decoding.generate import StatefulReader
 from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.abilities import State, Steps
@@ -59,6 +60,28 @@ def length_penalty_of(length: int, alpha: float, kind: Penalty = "wu") -> float:
     return float(((5 + length) / 6 if kind == "wu" else length) ** alpha)
 
 
+@dataclass(frozen=True)
+class _Forbidden:
+    """What may not be written: its log-probability becomes −∞."""
+
+    boundary: int | None
+    shortest: int
+    no_repeat: int
+    never: list[int]
+    rules: Rules | None
+
+    def apply(self, logs: Tensor, texts: Tensor, *, written: int) -> None:
+        """Change the log-probabilities [R, V] that follow texts [R, T], of which the last `written` are new tokens."""
+        if self.boundary is not None and written < self.shortest:
+            logs[:, self.boundary] = -torch.inf
+        if self.never:
+            logs[:, self.never] = -torch.inf
+        if self.no_repeat:
+            logs.masked_fill_(_repeats(texts, self.no_repeat, logs.shape[-1], self.boundary), -torch.inf)
+        if self.rules is not None:
+            logs.masked_fill_(self.rules(texts[:, texts.shape[1] - written :], logs), -torch.inf)
+
+
 @torch.inference_mode()
 def beam_search(
     model: Steps,
@@ -101,8 +124,9 @@ def beam_search(
         no_repeat=no_repeat,
         state=state,
     )
+    forbidden = _Forbidden(boundary, shortest, no_repeat, list(never), rules)
     results = [_Results(beams, limit, length_penalty, penalty, stop_early) for limit in limits]
-    reader = Reader(model, batch=size, state=state, steps=max(limits, default=0))
+    reader = StatefulReader(model, batch=size, state=state, steps=max(limits, default=0))
     logits = reader.read(prompt)
     rows = torch.arange(size, device=device)  # [B] the texts that are not done
     exact = torch.float32 if device.type == "mps" else torch.float64  # many small terms are summed
@@ -112,14 +136,7 @@ def beam_search(
     for length in range(1, max(limits, default=0) + 1):
         width, vocabulary = totals.shape[1], logits.shape[-1]
         logs = logits.float().log_softmax(-1)
-        if boundary is not None and length <= shortest:
-            logs[:, boundary] = -torch.inf
-        if never:
-            logs[:, list(never)] = -torch.inf
-        if no_repeat:
-            logs.masked_fill_(_repeats(texts.flatten(0, 1), no_repeat, vocabulary, boundary), -torch.inf)
-        if rules is not None:
-            logs.masked_fill_(rules(texts.flatten(0, 1)[:, length_before:], logs), -torch.inf)
+        forbidden.apply(logs, texts.flatten(0, 1), written=length - 1)
         best, parent, token = _candidates(logs, totals, min(2 * beams, width * vocabulary))
         ends = best.isfinite() & (token == (-1 if boundary is None else boundary))
         totals, kept = best.masked_fill(ends, -torch.inf).topk(min(beams, best.shape[1]))
@@ -134,11 +151,10 @@ def beam_search(
         texts = torch.cat([texts.gather(1, parent[:, :, None].expand(-1, -1, texts.shape[2])), token[:, :, None]], 2)
 
         going = []
-        for row, (index, top) in enumerate(zip(active, totals[:, 0].tolist(), strict=True)):
+        for row, index in enumerate(active):
             if length == limits[index]:
-                for text, total in zip(texts[row, :, length_before:].tolist(), totals[row].tolist(), strict=True):
-                    results[index].add(text, total, finished=False)
-            elif not results[index].settled(top, length):
+                results[index].add_all(texts[row, :, length_before:].tolist(), totals[row].tolist())
+            elif not results[index].settled(float(totals[row, 0]), length):
                 going.append(row)
         if not going:
             break
@@ -230,6 +246,11 @@ class _Results:
             self.best.append(Hypothesis(text, total, score, finished))
             self.best.sort(key=lambda hypothesis: -hypothesis.score)
             del self.best[self.beams :]
+
+    def add_all(self, texts: list[list[int]], totals: list[float]) -> None:
+        """Add beams that have reached the length limit, as they are."""
+        for text, total in zip(texts, totals, strict=True):
+            self.add(text, total, finished=False)
 
     def settled(self, top: float, length: int) -> bool:
         """Whether no continuation of a beam can enter: a total only falls, and its penalty is known in advance."""

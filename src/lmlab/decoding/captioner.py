@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lmlab.decoding.beam_search import Hypothesis, beam_search
 from lmlab.messages import ArgumentError
-from lmlab.models.abilities import Captions
+from lmlab.models.abilities import WritesCaptions
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
@@ -42,7 +42,7 @@ class Look(NamedTuple):
 class PictureCaptioner:
     """A model that writes captions, with its tokenizer, frame and picture processor."""
 
-    model: Captions
+    model: WritesCaptions
     tokenizer: Tokenizer
     frame: Frame
     processor: PictureProcessor
@@ -126,7 +126,7 @@ class PictureCaptioner:
         numbers = [len(self.tokenizer.decode(tokens[: end + 1]).split()) - 1 for end in range(len(tokens))]
         found = []
         for number, word in enumerate(words):
-            own = [place for place, each in enumerate(numbers[: len(rows)]) if max(0, each) == number]
+            own = [position for position, each in enumerate(numbers[: len(rows)]) if max(0, each) == number]
             if own:
                 found.append(Look(word, rows[own].mean(0).reshape(self.model.grid)))
         return found

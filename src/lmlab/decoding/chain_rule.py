@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from lmlab.decoding.mixture import Mixture
+from lmlab.decoding.interpolation import InterpolatedModel
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.states import reorder_state
 from lmlab.progress import ReportProgress, check_cancelled
@@ -133,12 +133,12 @@ class _Counter:
 
 
 def _parts(model: PredictsNext) -> int:
-    return sum(map(_parts, model.models)) if isinstance(model, Mixture) else 1
+    return sum(map(_parts, model.models)) if isinstance(model, InterpolatedModel) else 1
 
 
 def _score(model: PredictsNext, rows: list[Tensor], batch: int, segment: int | None, count: _Counter) -> list[Nats]:
     """The surprisals of all tokens of each row except the first."""
-    if isinstance(model, Mixture):
+    if isinstance(model, InterpolatedModel):
         parts = [_score(part, rows, batch, segment, count) for part in model.models]
         return [model.mix_nats(nats) for nats in zip(*parts, strict=True)]
     results = [np.zeros(len(row) - 1) for row in rows]
@@ -181,7 +181,7 @@ def _score_segments(
                 count.add(len(part))
 
 
-class Window(NamedTuple):
+class ScoredWindow(NamedTuple):
     """A part of a document that is read from an empty state, to score the new tokens in it."""
 
     document: int
@@ -212,13 +212,13 @@ def _score_windows(
         count.add(done)
 
 
-def windows(length: int, window: int, *, document: int = 0) -> Iterable[Window]:
+def windows(length: int, window: int, *, document: int = 0) -> Iterable[ScoredWindow]:
     """Windows over `length` tokens that score each token once: the first all of its tokens, the others the new ones."""
     stride = max(1, window // 2)
     start, scored = 0, 0
     while scored < length:
         end = min(start + window, length)
-        yield Window(document, start, scored - start, end - start)
+        yield ScoredWindow(document, start, scored - start, end - start)
         scored, start = end, start + stride
 
 

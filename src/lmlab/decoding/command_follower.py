@@ -48,7 +48,7 @@ class CommandFollower:
             rows = [self.frame.row(a=self.tokenizer.encode(each))["source"] for each in commands[chosen]]
             source, lengths = pad_rows(rows)
             inputs = {"pixels": pixels, "source": source, "lengths": lengths}
-            memory = self.model.encode(**{name: value.to(self.model.device) for name, value in inputs.items()})
+            encoded = self.model.encode(**{name: value.to(self.model.device) for name, value in inputs.items()})
             prompt = torch.tensor([start] * len(rows), device=self.model.device)
             written = beam_search(
                 self.model,
@@ -56,7 +56,7 @@ class CommandFollower:
                 tokens=(self.model.window or 1000) - len(start),
                 beams=1,
                 boundary=end,
-                state=self.model.begin(memory),
+                state=self.model.begin(encoded),
             )
             found += [self.tokenizer.decode(each[0].written).strip() for each in written]
         return found

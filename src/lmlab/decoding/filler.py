@@ -51,7 +51,7 @@ def find_order(given: Order, masks: int | None = None) -> list[int] | None:
     return [number - 1 for number in numbers]
 
 
-class Candidate(NamedTuple):
+class MaskCandidate(NamedTuple):
     """A token for one mask while the others are not filled."""
 
     token: str
@@ -73,7 +73,7 @@ class Filled:
     """The best fillings of a text, by `joint` or `independent` probability, and the `candidates` of each mask."""
 
     fillings: list[Filling]
-    candidates: list[list[Candidate]]
+    candidates: list[list[MaskCandidate]]
     jointly: bool
     by_generator: bool = False  # ELECTRA: the generator fills, the discriminator cannot
 
@@ -128,7 +128,7 @@ class MaskFiller:
                 for row, product, chained in zip(chosen.tolist(), each.sum(1).tolist(), joint.tolist(), strict=True)
             ],
             candidates=[
-                [Candidate(tokenizer.show(i), p) for i, p in zip(tokens, probabilities, strict=True)]
+                [MaskCandidate(tokenizer.show(i), p) for i, p in zip(tokens, probabilities, strict=True)]
                 for tokens, probabilities in zip(token.tolist(), probability.tolist(), strict=True)
             ],
             jointly=jointly,

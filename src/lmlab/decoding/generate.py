@@ -32,7 +32,7 @@ Ended = Literal["", "boundary", "length", "stop"]
 """Why a text ended: not yet, the model ended it, length limit reached, or stopped by the caller."""
 
 
-class NextToken(NamedTuple):
+class NextTokenResult(NamedTuple):
     """The next token of one text.
 
     Surprisals are those of the model's own distribution, softmax(logits): before any temperature, penalty or filter, so
@@ -56,7 +56,7 @@ class Picker(Protocol):
         """The next tokens [B], chosen by the logits [B, V]."""
 
 
-class Reader:
+class StatefulReader:
     """Reads B texts of any length with a language model, and keeps the state.
 
     A model with a window holds at most that many tokens in one state. When the next ones do not fit, the state is
@@ -84,13 +84,13 @@ class Reader:
     def reorder(self, index: Tensor, *, sources: Tensor | None = None) -> None:
         """Continue row i from the state of row index[i]; the number of rows may change.
 
-        In an encoder-decoder only the decoder's rows move. Its memory has one row for each source, shared by the same
+        In an encoder-decoder only the decoder's rows move. `encoded` has one row for each source, shared by the same
         number of texts; `sources` are the sources to keep (all by default), needed when texts leave.
         """
         if isinstance(self.state, Decoding):
-            memory, decoder = self.state
-            memory = memory if sources is None else reorder_state(memory, sources)
-            self.state = Decoding(memory, reorder_state(decoder, index))
+            encoded, decoder = self.state
+            encoded = encoded if sources is None else reorder_state(encoded, sources)
+            self.state = Decoding(encoded, reorder_state(decoder, index))
         else:
             self.state = reorder_state(self.state, index)
         if self._held:
@@ -136,7 +136,7 @@ def generate(
     state: State = None,
     top: int | None = None,
     stops: Callable[[int, int], bool] | None = None,
-) -> Iterator[list[NextToken]]:
+) -> Iterator[list[NextTokenResult]]:
     """Continue prompts [B, T], each `samples` times, by at most `tokens` tokens; yield the tokens of each step.
 
     A prompt starts with the boundary and is read once, for any number of samples. If `boundary` is given, a text ends
@@ -156,7 +156,7 @@ def generate(
         )
     if tokens == 0:
         return
-    reader = Reader(model, batch=prompt.shape[0], state=state, steps=tokens)
+    reader = StatefulReader(model, batch=prompt.shape[0], state=state, steps=tokens)
     logits = reader.read(prompt)
     if samples > 1:
         rows = torch.arange(prompt.shape[0], device=prompt.device).repeat_interleave(samples)
@@ -173,7 +173,7 @@ def generate(
             token = ids[row]
             ended = why_ended(token, left=left, boundary=boundary, stops=stops and partial(stops, row))
             nats, best = (math.nan, ()) if scores is None else scores[row]
-            step.append(NextToken(row, token, nats, best, ended))
+            step.append(NextTokenResult(row, token, nats, best, ended))
             if not ended:
                 still.append(row)
         yield step

@@ -33,6 +33,11 @@ class KindView(nn.Module):
         return (self,)
 
     @property
+    def viewed(self) -> LearnsNext:
+        """The model, whose name messages say."""
+        return self.model
+
+    @property
     def vocabulary(self) -> int:
         return len(self.ids)
 

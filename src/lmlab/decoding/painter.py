@@ -47,7 +47,10 @@ class Painter:
     def check(self, *, captions: bool, pictures: bool) -> None:
         """Raise a ValueError if the model cannot draw captions, or cannot complete pictures, where this is wanted."""
         if captions and self.captioned is None:
-            raise ValueError("this run has learnt pictures without captions; leave the caption out")
+            raise ValueError(
+                "this run has learnt pictures without captions: leave the caption out, or train a run with captions: "
+                "lmlab train gpt2 captions=TABLE -o RUN"
+            )
         if pictures and self.captioned is not None:
             raise ValueError("this run draws from captions, not from parts of pictures: give a caption, or nothing")
 
@@ -66,6 +69,8 @@ class Painter:
         self.check(captions=True, pictures=False)
         own, chosen = self.captioned, sampling or Sampling()
         assert own is not None, "checked"
+        if any(not caption.strip() for caption in captions or ()):
+            raise ValueError("the caption is empty: say what to draw, or leave it out: the model then writes one")
         given = [own.encode_caption(caption) for caption in captions or ()]
         if captions is None:
             given, count = self._write_captions(own, count, chosen), 1

@@ -27,7 +27,7 @@ LONGEST = 512
 """Tokens that are read at once by a model without a window: each is a pass over all of them."""
 
 
-class Window(NamedTuple):
+class MaskedWindow(NamedTuple):
     """A stretch of a document that is read at once, and the part of it whose tokens are scored there."""
 
     document: int
@@ -88,22 +88,22 @@ def pseudo_score_tokens(
     return results
 
 
-def cut(document: int, length: int, content: int) -> Iterator[Window]:
+def cut(document: int, length: int, content: int) -> Iterator[MaskedWindow]:
     """Windows of at most `content` tokens over a document, each token scored in that in which it is most central."""
     if length <= content:
         if length:
-            yield Window(document, 0, length, 0, length)
+            yield MaskedWindow(document, 0, length, 0, length)
         return
     stride = max(1, content // 2)
     starts = [*range(0, length - content, stride), length - content]
     middles = [(before + content + after) // 2 for before, after in pairwise(starts)]
     edges = [0, *middles, length]
     for start, (first, last) in zip(starts, pairwise(edges), strict=True):
-        yield Window(document, start, start + content, first, last)
+        yield MaskedWindow(document, start, start + content, first, last)
 
 
 def _batches(
-    windows: list[Window], chosen: Sequence[Chosen], room: int, around: int
+    windows: list[MaskedWindow], chosen: Sequence[Chosen], room: int, around: int
 ) -> Iterator[list[tuple[int, int]]]:
     """The numbers of windows, each with a token of its document that is masked: at most `room` positions at once."""
     group: list[tuple[int, int]] = []

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.decoding.chain_rule import Nats, score_tokens, score_without_boundary
-from lmlab.decoding.mixture import Mixture, learn_weights
+from lmlab.decoding.interpolation import InterpolatedModel, learn_weights
 from lmlab.decoding.pseudo_likelihood import Chosen, pseudo_score_tokens
 from lmlab.models.abilities import FillsMasks, PredictsBothWays, PredictsNext, ability, require
 from lmlab.progress import ReportProgress
@@ -173,7 +173,7 @@ class ChainRule:
 
 
 @dataclass(frozen=True)
-class BothDirections:
+class BothDirectionsScorer:
     """Each token given those before it and given those after it: the mean of the chain rule in both directions."""
 
     model: PredictsBothWays
@@ -236,7 +236,7 @@ class Scorer:
         """The scores of several groups of texts, computed together."""
         documents = self._encode([text for group in groups for text in group])
         both: dict[str, list[Nats]] = {}
-        if isinstance(self.rule, BothDirections):
+        if isinstance(self.rule, BothDirectionsScorer):
             both = dict(zip(DIRECTIONS, self.rule.each(documents, batch=batch, progress=progress), strict=True))
             nats = [sum(pair) / len(pair) for pair in zip(*both.values(), strict=True)]
         else:
@@ -295,7 +295,7 @@ class Scorer:
     ) -> list[float]:
         """The weights of the parts of a mixture that best predict held-out texts."""
         rule = self.rule
-        if not isinstance(rule, ChainRule) or not isinstance(rule.model, Mixture):
+        if not isinstance(rule, ChainRule) or not isinstance(rule.model, InterpolatedModel):
             raise ValueError("weights are learnt for a mixture: make one with model.mix([other, …])")
         documents, parts = self._encode(texts), [ChainRule(part, rule.frame) for part in rule.model.models]
         nats = [part.nats(documents, batch=batch, progress=progress) for part in parts]
@@ -312,7 +312,7 @@ def scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
     """The scorer of a model: in both directions, by the next token or, if it predicts neither, by filling masks."""
     both = ability(model, PredictsBothWays)
     if both is not None:
-        return Scorer(rule=BothDirections(both, frame), tokenizer=tokenizer)
+        return Scorer(rule=BothDirectionsScorer(both, frame), tokenizer=tokenizer)
     fills = frame.has("cls") or ability(model, FillsMasks) is not None
     if fills and ability(model, PredictsNext) is None:
         return pseudo_scorer_of(model, tokenizer, frame)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmlab.decoding.generate import MANY, Reader
+from lmlab.decoding.generate import MANY, StatefulReader
 from lmlab.models.abilities import PredictsNext
 from lmlab.tokenizers.processors.steps import EpisodeTokens
 
@@ -21,12 +21,12 @@ class TokenPolicy:
     def device(self) -> torch.device:
         return self.model.device
 
-    def start(self, batch_size: int) -> Reader:
-        return Reader(self.model, batch=batch_size, steps=MANY)
+    def start(self, batch_size: int) -> StatefulReader:
+        return StatefulReader(self.model, batch=batch_size, steps=MANY)
 
     def step(
-        self, states: Tensor, history: Reader, *, returns: Tensor, actions: Tensor | None = None
-    ) -> tuple[Tensor, Reader]:
+        self, states: Tensor, history: StatefulReader, *, returns: Tensor, actions: Tensor | None = None
+    ) -> tuple[Tensor, StatefulReader]:
         """The scores [B, A] of the next action; the numbers of a continuous one are chosen in turn."""
         tokenizer, rows = self.tokenizer, len(states)
         before = np.full((rows, 1), tokenizer.boundary)

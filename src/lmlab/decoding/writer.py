@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lmlab.decoding.beam_search import beam_search
-from lmlab.decoding.generate import NextToken, Reader, generate
+from lmlab.decoding.generate import NextTokenResult, StatefulReader, generate
 from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.decoding.search_tree import Recorder, SearchTree
 from lmlab.decoding.streaming import TextStream
@@ -23,7 +23,7 @@ from lmlab.tokenizers.frames import Frame
 class Written(NamedTuple):
     """A generated token, and the new text that is certain after it, which may be empty."""
 
-    next: NextToken
+    next: NextTokenResult
     text: str
 
 
@@ -170,7 +170,7 @@ class Writer:
         if top < 1:
             raise ValueError(f"top = {top}: ask for at least 1 token")
         with torch.inference_mode():
-            logits = Reader(self.model, batch=1).read(self._row(self.tokenizer.encode(prompt)))
+            logits = StatefulReader(self.model, batch=1).read(self._row(self.tokenizer.encode(prompt)))
             best = logits[0].double().softmax(-1).topk(min(top, logits.shape[-1]))
         return [(self.tokenizer.show(i), p) for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)]
 

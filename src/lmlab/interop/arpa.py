@@ -22,9 +22,10 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 
 from lmlab.data.readers.files import Readable, open_unpacked, read_lines
-from lmlab.estimation.counting import Integers, look_up, sort_with_positions
-from lmlab.estimation.smoothing import Floats
-from lmlab.models.ngram import Level, NGram
+from lmlab.models.ngram import NGram
+from lmlab.ngrams.counting import Integers, look_up, sort_with_positions
+from lmlab.ngrams.levels import Level
+from lmlab.ngrams.smoothing import Floats
 
 LN10 = float(np.log(10.0))
 INFINITY = float("inf")
@@ -120,10 +121,11 @@ def _names(model: NGram, words: Sequence[str]) -> list[bytes]:
 def _write(model: NGram, file: BinaryIO, names: Sequence[bytes], digits: int) -> None:
     V, boundary, order = model.vocabulary, model.config.boundary, model.config.order
     file.write(b"\\data\\\n")
-    for n, level in enumerate(model.levels, start=1):
-        file.write(b"ngram %d=%d\n" % (n, len(level.keys) + (n == 1)))
+    for n, stored in enumerate(model.levels, start=1):
+        file.write(b"ngram %d=%d\n" % (n, stored.size + (n == 1)))
     contexts: list[bytes] = []
-    for n, level in enumerate(model.levels, start=1):
+    for n, stored in enumerate(model.levels, start=1):
+        level = stored.unpack()
         logs, backoffs = np.maximum(level.log_probabilities / LN10, ZERO), level.log_backoffs / LN10
         if n == 1:  # the boundary is two words: <s> has its back-off weight, </s> its probability
             texts = [b"<s>", *names]
@@ -284,7 +286,7 @@ def _index(tables: Sequence[_Table], config: NGram.Config, path: Path) -> list[L
     backing off gives and the weight 1, which changes no distribution.
     """
     V = config.vocabulary
-    levels = [Level(np.arange(V), tables[0].log_probabilities, tables[0].log_backoffs)]
+    levels = [Level(np.arange(V), tables[0].log_probabilities, tables[0].log_backoffs, V)]
     ranks = [table.tokens[:, 0] for table in tables]
     for n in range(2, len(tables) + 1):
         wanted = [
@@ -294,7 +296,7 @@ def _index(tables: Sequence[_Table], config: NGram.Config, path: Path) -> list[L
         table = tables[n - 1]
         if (twice := np.flatnonzero(keys[1:] == keys[:-1])).size:
             raise ValueError(f"{path}, line {table.lines[positions[twice[0] + 1]]}: the n-gram appears twice")
-        level = Level(keys, table.log_probabilities[positions], table.log_backoffs[positions])
+        level = Level(keys, table.log_probabilities[positions], table.log_backoffs[positions], V)
         for key, longer in zip(wanted[1:], tables[n:], strict=True):
             unknown = np.flatnonzero(look_up(level.keys, key) < 0)
             if unknown.size:
@@ -303,7 +305,8 @@ def _index(tables: Sequence[_Table], config: NGram.Config, path: Path) -> list[L
                 shorter = NGram(config.model_copy(update={"order": n}), levels=[*levels, level])
                 merged, positions = sort_with_positions(np.append(level.keys, absent), bound=len(levels[-1].keys) * V)
                 logs = np.append(level.log_probabilities, -shorter.surprisal(rows)[:, -1])
-                level = Level(merged, logs[positions], np.append(level.log_backoffs, np.zeros(len(absent)))[positions])
+                backoffs = np.append(level.log_backoffs, np.zeros(len(absent)))[positions]
+                level = Level(merged, logs[positions], backoffs, V)
         ranks[n - 1 :] = [look_up(level.keys, key) for key in wanted]
         levels.append(level)
     return levels

@@ -31,7 +31,7 @@ FORGET_BIAS = 1.0
 Numbers = NDArray[np.float32]
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     """One tensor of the model, and the table of the file that it comes from."""
 
     ours: str
@@ -110,7 +110,7 @@ def read_weights(path: Path, config: ElmoConfig) -> dict[str, Tensor]:
     return found
 
 
-def entries(config: ElmoConfig) -> Iterator[Entry]:
+def entries(config: ElmoConfig) -> Iterator[TensorEntry]:
     """All tensors of a model, with their tables in the file."""
 
     def turn(table: Numbers) -> Numbers:
@@ -123,16 +123,16 @@ def entries(config: ElmoConfig) -> Iterator[Entry]:
         return table[0].transpose(2, 1, 0) if table.ndim == 4 else table
 
     network = "embedding.network"
-    yield Entry(f"{network}.embedding.weight", "char_embed", letters)
+    yield TensorEntry(f"{network}.embedding.weight", "char_embed", letters)
     for number in range(len(config.filters)):
-        yield Entry(f"{network}.convolutions.{number}.weight", f"CNN/W_cnn_{number}", filters)
-        yield Entry(f"{network}.convolutions.{number}.bias", f"CNN/b_cnn_{number}")
+        yield TensorEntry(f"{network}.convolutions.{number}.weight", f"CNN/W_cnn_{number}", filters)
+        yield TensorEntry(f"{network}.convolutions.{number}.bias", f"CNN/b_cnn_{number}")
     for number in range(config.highways):
         for ours, theirs in (("gate", "carry"), ("transform", "transform")):
-            yield Entry(f"{network}.highways.{number}.{ours}.weight", f"CNN_high_{number}/W_{theirs}", turn)
-            yield Entry(f"{network}.highways.{number}.{ours}.bias", f"CNN_high_{number}/b_{theirs}")
-    yield Entry(f"{network}.projection.weight", "CNN_proj/W_proj", turn)
-    yield Entry(f"{network}.projection.bias", "CNN_proj/b_proj")
+            yield TensorEntry(f"{network}.highways.{number}.{ours}.weight", f"CNN_high_{number}/W_{theirs}", turn)
+            yield TensorEntry(f"{network}.highways.{number}.{ours}.bias", f"CNN_high_{number}/b_{theirs}")
+    yield TensorEntry(f"{network}.projection.weight", "CNN_proj/W_proj", turn)
+    yield TensorEntry(f"{network}.projection.bias", "CNN_proj/b_proj")
 
     def from_input(table: Numbers) -> Numbers:
         return reorder(table[: len(table) - config.width]).T
@@ -149,11 +149,11 @@ def entries(config: ElmoConfig) -> Iterator[Entry]:
         for number in range(config.layers):
             ours = f"recurrent.{direction}.layers.{number}.fused"
             theirs = f"RNN_{direction}/RNN/MultiRNNCell/Cell{number}/LSTMCell"
-            yield Entry(f"{ours}.weight_ih_l0", f"{theirs}/W_0", from_input)
-            yield Entry(f"{ours}.weight_hh_l0", f"{theirs}/W_0", from_state)
-            yield Entry(f"{ours}.bias_ih_l0", f"{theirs}/B", bias)
-            yield Entry(f"{ours}.bias_hh_l0", f"{theirs}/B", np.zeros_like)
-            yield Entry(f"{ours}.weight_hr_l0", f"{theirs}/W_P_0", turn)
+            yield TensorEntry(f"{ours}.weight_ih_l0", f"{theirs}/W_0", from_input)
+            yield TensorEntry(f"{ours}.weight_hh_l0", f"{theirs}/W_0", from_state)
+            yield TensorEntry(f"{ours}.bias_ih_l0", f"{theirs}/B", bias)
+            yield TensorEntry(f"{ours}.bias_hh_l0", f"{theirs}/B", np.zeros_like)
+            yield TensorEntry(f"{ours}.weight_hr_l0", f"{theirs}/W_P_0", turn)
 
 
 def reorder(table: Numbers) -> Numbers:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lmlab.parsing import load_json
 from lmlab.runs.storage import sync_folder
 
 EXPORT = "lmlab.json"
@@ -40,7 +40,7 @@ def is_ours(folder: Path) -> bool:
 
 def _says(path: Path, keys: set[str]) -> bool:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = load_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and keys <= content.keys()

@@ -23,9 +23,9 @@ class Alignment(nn.Module):
     Watching `probabilities` gives the weights [B * K, 1, T, S].
     """
 
-    def __init__(self, state: int, memory: int) -> None:
+    def __init__(self, state: int, encoded: int) -> None:
         super().__init__()
-        self.state, self.memory = state, memory  # H, M
+        self.state, self.encoded = state, encoded  # H, M
         self.probabilities = nn.Identity()
 
     def keys(self, values: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class Alignment(nn.Module):
 
     def flops(self, source: int, target: int) -> float:
         """Floating-point operations for a pair of these lengths: keys, scores, and the mean of the values."""
-        return 2.0 * target * source * (self.state + self.memory)
+        return 2.0 * target * source * (self.state + self.encoded)
 
     def forward(self, s: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None) -> Tensor:
         """s [B * K, T, H], the source's keys and values, mask [B, 1, S] False at padding -> a [B * K, T, M]."""
@@ -57,11 +57,11 @@ class Alignment(nn.Module):
 class DotAlignment(Alignment):
     """score(s, h) = sᵀh: nothing to learn, but the two must have one width."""
 
-    def __init__(self, state: int, memory: int) -> None:
-        super().__init__(state, memory)
-        if state != memory:
+    def __init__(self, state: int, encoded: int) -> None:
+        super().__init__(state, encoded)
+        if state != encoded:
             raise ValueError(
-                f"dot attention compares decoder states of width {state} with encoder states of width {memory}: "
+                f"dot attention compares decoder states of width {state} with encoder states of width {encoded}: "
                 f"make them equal, or use multiplicative attention"
             )
 
@@ -69,24 +69,24 @@ class DotAlignment(Alignment):
 class MultiplicativeAlignment(Alignment):
     """score(s, h) = sᵀWh, with W h made once for each source."""
 
-    def __init__(self, state: int, memory: int) -> None:
-        super().__init__(state, memory)
-        self.product = Linear(memory, state, bias=False)
+    def __init__(self, state: int, encoded: int) -> None:
+        super().__init__(state, encoded)
+        self.product = Linear(encoded, state, bias=False)
 
     def keys(self, values: Tensor) -> Tensor:
         product: Tensor = self.product(values)
         return product
 
     def flops(self, source: int, target: int) -> float:
-        return super().flops(source, target) + 2.0 * source * self.memory * self.state
+        return super().flops(source, target) + 2.0 * source * self.encoded * self.state
 
 
 class AdditiveAlignment(Alignment):
     """score(s, h) = vᵀ tanh(W₁ h + W₂ s): a net with one hidden layer, as wide as the decoder's state."""
 
-    def __init__(self, state: int, memory: int) -> None:
-        super().__init__(state, memory)
-        self.from_source = Linear(memory, state, bias=False)
+    def __init__(self, state: int, encoded: int) -> None:
+        super().__init__(state, encoded)
+        self.from_source = Linear(encoded, state, bias=False)
         self.from_state = Linear(state, state, bias=False)
         self.v = nn.Parameter(torch.empty(state).uniform_(-1, 1) / math.sqrt(state))
 
@@ -95,7 +95,7 @@ class AdditiveAlignment(Alignment):
         return product
 
     def flops(self, source: int, target: int) -> float:
-        return super().flops(source, target) + 2.0 * (source * self.memory + target * self.state) * self.state
+        return super().flops(source, target) + 2.0 * (source * self.encoded + target * self.state) * self.state
 
     def scores(self, s: Tensor, keys: Tensor) -> Tensor:
         return torch.tanh(keys[:, None] + self.from_state(s)[:, :, None]) @ self.v  # of [B, N, S, H]

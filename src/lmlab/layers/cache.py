@@ -15,20 +15,20 @@ FIRST = 64
 """Tokens for which a new cache has room; it doubles when full, so copying it for beams stays cheap."""
 
 
-class Rows(NamedTuple):
+class UnequalPositions(NamedTuple):
     """The positions of new tokens in texts of unequal length."""
 
     positions: Tensor  # [B, T]
     mask: Tensor  # [B, 1, T, S], True where a new token may see a key
 
 
-class Slot(NamedTuple):
+class LayerCache(NamedTuple):
     """What one layer needs of the cache in one step."""
 
     keys_values: Tensor  # [B, H, 2, room, d]
     start: int  # tokens read before, where all texts have the same number of them
     length: int  # tokens of the longest text, the new ones included
-    rows: Rows | None  # None where all texts are equally long
+    rows: UnequalPositions | None  # None where all texts are equally long
 
     def extend(self, new: Tensor) -> Tensor:
         """Keys and values [B, H, 2, T, d] of the new tokens -> those of all tokens [B, H, 2, S, d]."""
@@ -65,7 +65,7 @@ class KeyValueCache(NamedTuple):
         """The position of the next token of each text: one number, or [B]."""
         return self.length if self.lengths is None else self.lengths
 
-    def advance(self, more: int, *, window: int) -> tuple[KeyValueCache, list[Slot]]:
+    def advance(self, more: int, *, window: int) -> tuple[KeyValueCache, list[LayerCache]]:
         """The cache after `more` tokens, with room for them, and what the layers need to write them."""
         length = self.length + more
         room = self.layers[0].shape[3]
@@ -78,11 +78,11 @@ class KeyValueCache(NamedTuple):
             seen = _rounded(length) if self.batch_invariant else length
             positions = lengths[:, None] + torch.arange(more, device=lengths.device)
             keys = torch.arange(seen, device=lengths.device)
-            rows = Rows(positions, (keys <= positions[..., None])[:, None])
+            rows = UnequalPositions(positions, (keys <= positions[..., None])[:, None])
             lengths = lengths + more
         texts = slice(None) if lengths is None else slice(len(lengths))
-        slots = [Slot(layer[texts], self.length, seen, rows) for layer in layers]
-        return KeyValueCache(layers, length, lengths, self.batch_invariant), slots
+        layer_caches = [LayerCache(layer[texts], self.length, seen, rows) for layer in layers]
+        return KeyValueCache(layers, length, lengths, self.batch_invariant), layer_caches
 
     def make_batch_invariant(self) -> KeyValueCache:
         """The same texts in batch-invariant form."""

@@ -23,7 +23,7 @@ Spell = Callable[[Tensor], Tensor]
 """Tokens [N] -> their letters [N, L]."""
 
 KEPT = 1 << 28
-"""Numbers that the vectors of words may take when they are remembered: 1 GB."""
+"""Numbers that the vectors of words may take when they are cached: 1 GB."""
 
 
 USUAL_LETTERS = 8
@@ -113,7 +113,7 @@ class SpelledTokens(nn.Module):
     """The token layer of models that read letters: in place of an embedding table, the `CharacterCNN` of each word.
 
     A word has the same vector in any context. So in training the distinct words of a batch are computed once, and
-    without gradients a word is computed once for all: its vector is remembered until the weights change.
+    without gradients a word is computed once for all: its vector is cached until the weights change.
     """
 
     def __init__(self, network: CharacterCNN, *, once: bool = True) -> None:

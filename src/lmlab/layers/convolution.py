@@ -3,7 +3,12 @@
     y = ReLU(x + GN(W₂ * ReLU(GN(W₁ * x))))
 
 Group normalisation (Wu & He 2018) in place of batch normalisation: the vectors of a picture depend on that picture
-alone, in training as well. Shapes: B pictures, C channels, height and width.
+alone, in training as well. A command can change what the convolutions look for (FiLM, Perez et al. 2018): from its
+vector c come a factor and a summand of each channel,
+
+    y = ReLU(x + (1 + W_γ c) ⊙ GN(W₂ * ReLU(GN(W₁ * x))) + W_β c)
+
+Shapes: B pictures, C channels, height and width.
 """
 
 from __future__ import annotations
@@ -29,10 +34,33 @@ class ResidualBlock(nn.Module):
         self.two_norm = _norm(channels)
         self.around = nn.Identity() if (below, stride) == (channels, 1) else nn.Conv2d(below, channels, 1, stride)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x [B, C, height, width] -> [B, C', height / stride, width / stride]."""
+    def forward(self, x: Tensor, modulation: Tensor | None = None) -> Tensor:
+        """x [B, C, height, width] -> [B, C', height / stride, width / stride]; `modulation` as in `modulate`."""
         y = torch.relu(self.one_norm(self.one(x)))
-        return torch.relu(self.around(x) + self.two_norm(self.two(y)))
+        return torch.relu(self.around(x) + modulate(self.two_norm(self.two(y)), modulation))
+
+
+def modulate(x: Tensor, modulation: Tensor | None) -> Tensor:
+    """x [B, C, height, width] with its channels scaled and shifted by `modulation` [B, 2C]."""
+    if modulation is None:
+        return x
+    scale, shift = modulation[..., None, None].chunk(2, dim=1)
+    return x * (1 + scale) + shift
+
+
+class FeatureModulation(nn.Module):
+    """FiLM: a vector [B, D] to the `modulation` of each layer of a `RegionEncoder`."""
+
+    def __init__(self, width: int, channels: Sequence[int]) -> None:
+        super().__init__()
+        maps = [nn.Linear(width, 2 * each) for each in channels]
+        for layer in maps:
+            nn.init.normal_(layer.weight, std=0.02)
+            nn.init.zeros_(layer.bias)
+        self.maps = nn.ModuleList(maps)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [layer(x) for layer in self.maps]
 
 
 class RegionEncoder(nn.Module):
@@ -48,11 +76,13 @@ class RegionEncoder(nn.Module):
         self.blocks = nn.ModuleList(ResidualBlock(below, width, stride=2) for below, width in pairwise(widths))
         self.width = widths[-1]
 
-    def forward(self, pixels: Tensor) -> Tensor:
-        """pixels [B, C, height, width] -> regions [B, D, rows, columns]."""
-        x = torch.relu(self.first_norm(self.first(pixels)))
-        for block in self.blocks:
-            x = block(x)
+    def forward(self, pixels: Tensor, modulations: Sequence[Tensor] | None = None) -> Tensor:
+        """pixels [B, C, height, width] -> regions [B, D, rows, columns]; `modulations` one of each layer, or none."""
+        given: Sequence[Tensor | None] = modulations or [None] * (1 + len(self.blocks))
+        first, *others = given
+        x = torch.relu(modulate(self.first_norm(self.first(pixels)), first))
+        for block, modulation in zip(self.blocks, others, strict=True):
+            x = block(x, modulation)
         return x
 
     def grid(self, height: int, width: int) -> tuple[int, int]:

@@ -26,21 +26,21 @@ class Selection(NamedTuple):
 
     how: Literal["sum", "mean", "concat"]
     which: slice | tuple[int, ...]
-    shares: tuple[float, ...] = ()
+    weights: tuple[float, ...] = ()
     """The weight of each layer in a sum, if they differ."""
     norm: bool = False
     """Whether each vector is normalised first (LayerNorm without weights)."""
 
     def of(self, layers: Sequence[Tensor]) -> Tensor:
         """The chosen mix of layers [..., D] -> [..., D], or [..., n·D] if they are concatenated."""
-        if self.shares and len(self.shares) != len(layers):
+        if self.weights and len(self.weights) != len(layers):
             raise ValueError(
-                f"the mix has {len(self.shares)} weights, and this model {len(layers)} layers, embeddings included"
+                f"the mix has {len(self.weights)} weights, and this model {len(layers)} layers, embeddings included"
             )
         if self.norm:
             layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
-        if self.shares:
-            layers = [share * layer for share, layer in zip(self.shares, layers, strict=True)]
+        if self.weights:
+            layers = [weight * layer for weight, layer in zip(self.weights, layers, strict=True)]
         chosen = self._choose(layers)
         if self.how == "concat" or len(chosen) == 1:
             return torch.cat(chosen, dim=-1)
@@ -88,9 +88,9 @@ def select_layers(given: str | int) -> Selection:
     if text == "mix":
         return Selection("mean", slice(None))
     if found := re.fullmatch(r"mix:(norm)?,?((?:-?\d*\.?\d+(?:,|$))*)", text):
-        shares = tuple(float(share) for share in found[2].split(",") if share)
-        if found[1] or shares:
-            return Selection("sum" if shares else "mean", slice(None), shares, bool(found[1]))
+        weights = tuple(float(weight) for weight in found[2].split(",") if weight)
+        if found[1] or weights:
+            return Selection("sum" if weights else "mean", slice(None), weights, bool(found[1]))
     if re.fullmatch(r"-?\d+", text):
         return Selection("sum", (int(text),))
     how, _, which = text.partition(":")
@@ -124,10 +124,10 @@ class Mix(nn.Module):
         """layers [..., L, D] -> [..., D]."""
         if self.norm:
             layers = F.layer_norm(layers, layers.shape[-1:])
-        mixed: Tensor = self.dropout(self.gamma * (self.shares()[:, None] * layers).sum(-2))
+        mixed: Tensor = self.dropout(self.gamma * (self.weights()[:, None] * layers).sum(-2))
         return mixed
 
-    def shares(self) -> Tensor:
+    def weights(self) -> Tensor:
         """The weight of each layer, the embeddings first; they sum to 1."""
         return self.scores.softmax(0)
 

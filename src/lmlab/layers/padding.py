@@ -41,9 +41,9 @@ class Padding:
         """A function of texts, on all of them."""
         return function(x, None)
 
-    def choose(self, x: Tensor, at: Tensor) -> Tensor:
-        """What was worked on, at the positions `at` [B, K] of each row -> [B, K, D]."""
-        return choose(x, at)
+    def gather_positions(self, x: Tensor, at: Tensor) -> Tensor:
+        """The vectors at the positions `at` [B, K] of each row -> [B, K, D]."""
+        return gather_positions(x, at)
 
     def each_query(self, function: AttendFrom, queries: Tensor, x: Tensor) -> Tensor:
         """A function of queries [B, K, ·] and of the texts that they ask, on all of them -> [B, K, ·]."""
@@ -75,7 +75,7 @@ class PaddingMask(Padding):
         return function(queries, x, self.mask[:, None, None])
 
 
-def choose(x: Tensor, at: Tensor) -> Tensor:
+def gather_positions(x: Tensor, at: Tensor) -> Tensor:
     """x [B, T, D] at the positions `at` [B, K] of each row -> [B, K, D]."""
     return x.flatten(0, 1).index_select(0, flat_positions(at, x.shape[1])).view(*at.shape, -1)
 
@@ -86,7 +86,7 @@ def reverse_rows(x: Tensor, lengths: Tensor | None) -> Tensor:
         return x.flip(1)
     positions = torch.arange(x.shape[1], device=x.device)
     turned = lengths[:, None] - 1 - positions
-    return choose(x, torch.where(turned >= 0, turned, positions))
+    return gather_positions(x, torch.where(turned >= 0, turned, positions))
 
 
 def flat_positions(at: Tensor, length: int) -> Tensor:

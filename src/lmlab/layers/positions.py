@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.layers.cache import Slot
+from lmlab.layers.cache import LayerCache
 
 Order = Literal["pairs", "halves"]
 FIRST = 512
@@ -157,11 +157,11 @@ class Rotary(nn.Module):
         angles = torch.arange(window)[:, None] * frequencies
         self.register_buffer("table", torch.cat((angles.cos(), angles.sin()), 1), persistent=False)  # [window, d]
 
-    def at(self, length: int, slot: Slot | None) -> Tensor:
+    def at(self, length: int, layer_cache: LayerCache | None) -> Tensor:
         """cos and sin [T, d] of the positions of `length` new tokens, or [B, T, d] where texts differ in length."""
-        if slot is None or slot.rows is None:
-            return rows_from(self.table, 0 if slot is None else slot.start, length)
-        return self.table[slot.rows.positions]
+        if layer_cache is None or layer_cache.rows is None:
+            return rows_from(self.table, 0 if layer_cache is None else layer_cache.start, length)
+        return self.table[layer_cache.rows.positions]
 
 
 def rotate(x: Tensor, angles: Tensor) -> Tensor:

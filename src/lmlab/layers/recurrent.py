@@ -203,7 +203,7 @@ class ProjectedLSTMLayer(LSTMLayer):
         return y, (h, c)
 
 
-class Stack(nn.Module):
+class RecurrentStack(nn.Module):
     """Layers of one kind on top of each other, with dropout between them (Zaremba et al. 2014).
 
     From the second layer on, f being the layer and x its input, `connections` says what is passed up:

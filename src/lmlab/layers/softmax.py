@@ -119,8 +119,8 @@ class SampledSoftmax(Softmax):
 
     def log_drawn(self, tokens: Tensor) -> Tensor:
         """log q_w of tokens."""
-        share = torch.log1p(1 / (tokens.double() + 1)) / math.log(len(self.weight) + 1)
-        return torch.log(-torch.expm1(self.samples * torch.log1p(-share))).to(self.weight.dtype)
+        fraction = torch.log1p(1 / (tokens.double() + 1)) / math.log(len(self.weight) + 1)
+        return torch.log(-torch.expm1(self.samples * torch.log1p(-fraction))).to(self.weight.dtype)
 
     def flops(self) -> float:
         """Floating-point operations per token in training: of the distinct tokens that are drawn, on average."""
@@ -183,8 +183,8 @@ class AdaptiveSoftmax(nn.Module):
         layer = self.clusters
         total = 2.0 * layer.head.weight.numel()
         for start, end, tail in zip(layer.cutoffs[:-1], layer.cutoffs[1:], layer.tail, strict=True):
-            share = math.log((end + 1) / (start + 1)) / math.log(layer.n_classes + 1)
-            total += share * sum(2.0 * weight.numel() for weight in tail.parameters())
+            fraction = math.log((end + 1) / (start + 1)) / math.log(layer.n_classes + 1)
+            total += fraction * sum(2.0 * weight.numel() for weight in tail.parameters())
         return total
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from lmlab.config import suggest
 
 Activations = dict[str, list[Tensor]]
+INPUT = ":input"
 
 
 class _Watch:
@@ -36,18 +37,20 @@ def watching(model: nn.Module, *names: str) -> Iterator[Activations]:
     """By name, what these modules of a model give while the block runs, one tensor for each call.
 
     Names are those of `model.named_modules()`, such as "blocks.0" or "blocks.0.attention.probabilities", which are the
-    attention weights [B, H, T, S]. Padded texts are worked on as rows [B, T, ·] meanwhile.
+    attention weights [B, H, T, S]. With ":input" after the name it is what the module is given: "blocks.0.norm:input".
+    Padded texts are worked on as rows [B, T, ·] meanwhile.
     """
     known = dict(model.named_modules())
     for name in names:
-        if name not in known:
+        if name.removesuffix(INPUT) not in known:
             raise ValueError(f"the model has no part {name!r}{suggest(name, known)}")
-    watch = _Watch({name: known[name] for name in names})
+    watch = _Watch({name: known[name.removesuffix(INPUT)] for name in names})
     with ExitStack() as stack:
         for name, module in watch.modules.items():
 
-            def keep(module: nn.Module, inputs: object, output: object, name: str = name) -> None:
+            def keep(module: nn.Module, inputs: tuple[object, ...], output: object, name: str = name) -> None:
                 if watch in _WATCHES.get():  # and not in another thread
+                    output = inputs if name.endswith(INPUT) else output
                     first = output[0] if isinstance(output, tuple) else output
                     first = first[-1] if isinstance(first, list) else first  # of a stack, the top layer's
                     assert isinstance(first, Tensor)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Bin(NamedTuple):
+class ConfidenceBin(NamedTuple):
     """The predictions whose confidence lies above `low` and up to `high`."""
 
     low: float
@@ -18,7 +18,7 @@ class Bin(NamedTuple):
     accuracy: float
 
 
-def reliability_curve(confidences: Sequence[float], right: Sequence[bool], *, bins: int = 10) -> list[Bin]:
+def reliability_curve(confidences: Sequence[float], right: Sequence[bool], *, bins: int = 10) -> list[ConfidenceBin]:
     """The accuracy of predictions by their confidence, in bins of equal width."""
     given = np.asarray(confidences, dtype=np.float64).reshape(-1)
     correct = np.asarray(right, dtype=np.float64).reshape(-1)
@@ -31,7 +31,8 @@ def reliability_curve(confidences: Sequence[float], right: Sequence[bool], *, bi
     sums = (np.bincount(bin_of, weights=each, minlength=bins) for each in (given, correct))
     confidence, accuracy = (np.where(counts > 0, each / np.maximum(counts, 1), np.nan) for each in sums)
     return [
-        Bin(i / bins, (i + 1) / bins, int(counts[i]), float(confidence[i]), float(accuracy[i])) for i in range(bins)
+        ConfidenceBin(i / bins, (i + 1) / bins, int(counts[i]), float(confidence[i]), float(accuracy[i]))
+        for i in range(bins)
     ]
 
 

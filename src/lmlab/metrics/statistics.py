@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmlab.metrics.metric import Direction, Floats, Metric, SummedMetric
-from lmlab.metrics.student import find_root, log_student_tails, student_quantile, student_tails
+from lmlab.metrics.student_t import find_root, log_student_tails, student_quantile, student_tails
 
 LEVEL = 0.05
 """Differences with a corrected p-value below this are called significant; intervals cover 1 − LEVEL."""

@@ -27,6 +27,11 @@ def find(name: str) -> System:
     return LINEAGE[name]
 
 
+def lineage_number(name: str) -> int:
+    """The position of a system in the lineage, from 0 on; its end for other names."""
+    return list(LINEAGE).index(name) if name in LINEAGE else len(LINEAGE)
+
+
 def systems_that_read(kind: str) -> list[str]:
     """The names of the systems that learn from a kind of data (`text`, `images`), in the order of the years."""
     return [name for name, system in LINEAGE.items() if kind in system.reads]
@@ -43,7 +48,11 @@ def system_of(model: object) -> System | None:
 
 
 def name_of(model: object) -> str:
-    """The name of a model in the lineage; for a class without a row, the name of the class."""
+    """The name of a model in the lineage; for a class without a row, the name of the class.
+
+    An object that shows another model has it as `viewed`.
+    """
+    model = getattr(model, "viewed", model)
     system = system_of(model)
     return type(model).__name__ if system is None else system.name
 
@@ -89,4 +98,4 @@ def outline(name: str, values: Mapping[str, Any]) -> Model:
     import torch
 
     with torch.device("meta"):
-        return create(name, {**load_class(name).Config.UNREAD, **values})
+        return create(name, {**load_class(name).Config.PLACEHOLDERS, **values})

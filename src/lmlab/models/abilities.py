@@ -87,7 +87,7 @@ class LearnsNext(PredictsNext, Protocol):
         """The sum of `nll`, computed the fast way for training."""
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         """Floating-point operations of the vectors of a batch."""
 
@@ -132,7 +132,7 @@ class WritesTarget(Steps, Protocol):
     def source_window(self) -> int | None:
         """The longest source; None: any length."""
 
-    def begin(self, memory: Any, *, beams: int = 1) -> State:
+    def begin(self, encoded: Any, *, beams: int = 1) -> State:
         """The state of `beams` unwritten targets for each source."""
 
 
@@ -145,7 +145,7 @@ class Transcribes(WritesTarget, Protocol):
 
 
 @runtime_checkable
-class Captions(WritesTarget, Protocol):
+class WritesCaptions(WritesTarget, Protocol):
     """Writes the caption of a picture; its source is `pixels` [B, C, H, W]."""
 
     @property
@@ -226,7 +226,7 @@ class FillsMasks(Protocol):
         """Floating-point operations of the scores at one position."""
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         """Floating-point operations of `read` for a batch, with `positions` positions in each row."""
 
@@ -386,7 +386,7 @@ KINDS: dict[str, type] = {
     "masks": FillsMasks,
     "any order": FillsInOrder,
     "transcripts": Transcribes,
-    "captions": Captions,
+    "captions": WritesCaptions,
     "commands": FollowsCommands,
     "target text": WritesTarget,
     "replaced tokens": Detects,

@@ -56,7 +56,7 @@ class FactorisedEncoder(Encoder):
         tables, *above = super().depths()
         return by_depth(self, (*tables, self.projection), *above[:-1])
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         projection = sum(module.weight.numel() for module in self.projection.modules() if isinstance(module, nn.Linear))
         return super().body_flops(window, fraction=fraction) + 2.0 * projection
 

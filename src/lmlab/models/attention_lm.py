@@ -12,7 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from lmlab.layers.attention.multi_head import SelfAttention
-from lmlab.layers.cache import KeyValueCache, Slot
+from lmlab.layers.cache import KeyValueCache, LayerCache
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.positions import LearnedPositions, SinusoidalPositions, check_window
@@ -56,8 +56,8 @@ class Block(nn.Module):
         self.attention = SelfAttention(config.width, config.heads, bias=False)
         self.feed_forward = nn.Sequential(Linear(config.width, config.inner), nn.Tanh())
 
-    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        h: Tensor = self.feed_forward(self.attention(x, slot))
+    def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
+        h: Tensor = self.feed_forward(self.attention(x, layer_cache))
         return h
 
     def units(self, expanded: Tensor) -> Tensor:
@@ -74,8 +74,8 @@ class PostNormBlock(nn.Module):
         self.feed_forward = FeedForward(config.width, config.inner, activation=nn.functional.gelu)
         self.feed_forward_norm = nn.LayerNorm(config.width)
 
-    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        x = self.attention_norm(self.attention(x, slot) + x)
+    def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
+        x = self.attention_norm(self.attention(x, layer_cache) + x)
         x = self.feed_forward_norm(self.feed_forward(x) + x)
         return x
 
@@ -83,8 +83,8 @@ class PostNormBlock(nn.Module):
 class PreNormBlock(PostNormBlock):
     """z = SelfAttn(LN(x)) + x; h = W''GELU(W'LN(z) + b') + b'' + z."""
 
-    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        x = self.attention(self.attention_norm(x), slot) + x
+    def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
+        x = self.attention(self.attention_norm(x), layer_cache) + x
         x = self.feed_forward(self.feed_forward_norm(x)) + x
         return x
 
@@ -120,12 +120,12 @@ class AttentionLM(NextTokenModel):
         x = self.embedding(tokens)  # [B, T, D]
         if self.positions is not None:
             x = x + self.positions(0 if state is None else state.start, length)
-        slots: list[Slot] | list[None] = [None] * len(self.blocks)
+        layer_caches: list[LayerCache] | list[None] = [None] * len(self.blocks)
         if state is not None:
-            state, slots = state.advance(length, window=self.config.window)
+            state, layer_caches = state.advance(length, window=self.config.window)
         record_layer(x)
-        for block, slot in zip(self.blocks, slots, strict=True):
-            x = block(x, slot)
+        for block, layer_cache in zip(self.blocks, layer_caches, strict=True):
+            x = block(x, layer_cache)
             record_layer(x)
         return Output(x, state)
 
@@ -140,7 +140,7 @@ class AttentionLM(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding, self.positions), *((block,) for block in self.blocks))
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V."""
         weights = sum(module.weight.numel() for module in self.blocks.modules() if isinstance(module, nn.Linear))
         return 2.0 * weights + 4.0 * window * self.config.width * self.config.layers

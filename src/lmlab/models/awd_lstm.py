@@ -110,5 +110,5 @@ class AWDLSTM(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,), *((layer,) for layer in self.recurrent))
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         return sum(2.0 * parameter.numel() for parameter in self.recurrent.parameters() if parameter.dim() == 2)

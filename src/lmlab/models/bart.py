@@ -17,7 +17,7 @@ from lmlab.layers.positions import LearnedPositions, check_window
 from lmlab.models.abilities import State
 from lmlab.models.gpt import initialise
 from lmlab.models.model import ModelConfig, Output
-from lmlab.models.transformer import Stack, StacksConfig, Transformer
+from lmlab.models.transformer import StacksConfig, Transformer, TransformerStack
 
 
 class BartConfig(StacksConfig):
@@ -45,8 +45,10 @@ class Bart(Transformer):
     def window(self) -> int:
         return self.config.window
 
-    def stack(self, blocks: list[nn.Module]) -> Stack:
-        stack = Stack(blocks, positions=LearnedPositions(self.config.window, self.config.width), config=self.config)
+    def stack(self, blocks: list[nn.Module]) -> TransformerStack:
+        stack = TransformerStack(
+            blocks, positions=LearnedPositions(self.config.window, self.config.width), config=self.config
+        )
         stack.embedding_norm = nn.LayerNorm(self.config.width)
         return stack
 

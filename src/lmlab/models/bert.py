@@ -22,7 +22,7 @@ from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_by_length
-from lmlab.layers.padding import Padding, choose
+from lmlab.layers.padding import Padding, gather_positions
 from lmlab.layers.positions import LearnedPositions, check_window
 from lmlab.layers.softmax import MaskedHead
 from lmlab.layers.watching import is_watched, layers_watched, record_layer
@@ -101,7 +101,7 @@ class Block(nn.Module):
         if at is None:
             x = self.attention_norm(x + self.dropout(self.attention(x, padding)))
         else:
-            chosen = padding.choose(x, at)
+            chosen = padding.gather_positions(x, at)
             x = self.attention_norm(chosen + self.dropout(self.attention.attend_from(chosen, x, padding)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x
@@ -202,7 +202,7 @@ class Encoder(EncoderModel):
         record_layer(x, unpack=padding.unpack)
         hidden = padding.unpack(last(x, padding))
         record_layer(hidden)
-        return Output(hidden if at is None else choose(hidden, at), None)
+        return Output(hidden if at is None else gather_positions(hidden, at), None)
 
     def _enter(self, tokens: Tensor, segments: Tensor | None, positions: Tensor | None, padding: Padding) -> Tensor:
         """What enters the first block, packed or not."""
@@ -225,7 +225,7 @@ class Encoder(EncoderModel):
         return 0.0 if self.output is None else self.output.flops()
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         """Padding is not computed (pack_by_length), but whatever positions are asked for."""
         return sum(
@@ -233,7 +233,7 @@ class Encoder(EncoderModel):
             for length, count in Counter(row_lengths(inputs)).items()
         )
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V.
 
         The last layer computes keys and values (2·D² weights) of all tokens, and the rest only for the `fraction` of

@@ -18,7 +18,7 @@ captions decoded for each (beams), R regions, T target tokens, D width of a regi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -26,7 +26,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import build
-from lmlab.layers.alignment import AdditiveAlignment
+from lmlab.layers.alignment import ALIGNMENTS
 from lmlab.layers.convolution import RegionEncoder
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.kernels.linear import Linear
@@ -44,7 +44,7 @@ from lmlab.models.states import Decoding, map_state
 class RegionsConfig(PictureModelConfig, TokenModelConfig):
     """Settings of models that read a picture as regions, and a text."""
 
-    UNREAD: ClassVar[Mapping[str, Any]] = {**PictureModelConfig.UNREAD, **TokenModelConfig.UNREAD}
+    PLACEHOLDERS: ClassVar[Mapping[str, Any]] = {**PictureModelConfig.PLACEHOLDERS, **TokenModelConfig.PLACEHOLDERS}
 
     encoder: Literal["conv", "vit"] = Field("conv", description="regions: of a convolutional net, or a ViT's patches")
     convolutions: list[int] = Field(
@@ -54,8 +54,8 @@ class RegionsConfig(PictureModelConfig, TokenModelConfig):
     patch_width: int = Field(128, ge=1, description="vit: hidden size")
     patch_heads: int = Field(4, ge=1, description="vit: attention heads; must divide its width")
     patch_layers: int = Field(4, ge=1, description="vit: Transformer blocks")
-    attention: Literal["additive", "none"] = Field(
-        "additive", description="attention over the regions; none: their mean, for comparison"
+    attention: Literal["additive", "multiplicative", "none"] = Field(
+        "additive", description="score of a region in attention; none: the mean of all regions, for comparison"
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout probability, on embeddings and the last vector")
 
@@ -86,13 +86,13 @@ class PictureRegions(nn.Module):
             self.net = _make_vit(config)
             self.grid, self.width = self.net.config.grid, config.patch_width
 
-    def forward(self, pixels: Tensor) -> Tensor:
+    def forward(self, pixels: Tensor, modulations: Sequence[Tensor] | None = None) -> Tensor:
         if pixels.shape[1:] != self.shape:
             raise ValueError(f"pixels of shape {list(pixels.shape)}: this model reads [B, {str(self.shape)[1:-1]}]")
         if self.positions is None:
             regions: Tensor = self.net(pixels).hidden[:, 1:]
             return regions
-        regions = self.net(pixels).flatten(2).mT + self.positions
+        regions = self.net(pixels, modulations).flatten(2).mT + self.positions
         return regions
 
     def flops(self) -> float:
@@ -110,7 +110,7 @@ def _make_vit(config: RegionsConfig) -> Model:
     return net
 
 
-class Memory(NamedTuple):
+class EncodedPictures(NamedTuple):
     """What the decoder knows of the pictures."""
 
     regions: Tensor  # a [B, R, D]
@@ -118,7 +118,7 @@ class Memory(NamedTuple):
     start: tuple[Tensor, Tensor]  # h_0 and c_0 [B, H]
 
 
-class Written(NamedTuple):
+class WrittenCaption(NamedTuple):
     """What the decoder gives for target tokens."""
 
     hidden: Tensor  # [B * K, T, width], from which the next tokens are scored
@@ -127,7 +127,7 @@ class Written(NamedTuple):
 
 
 class Captioner(EncoderDecoder):
-    """An encoder of pictures and a decoder of captions (`Captions`)."""
+    """An encoder of pictures and a decoder of captions (`WritesCaptions`)."""
 
     Config: ClassVar[type[ModelConfig]] = CaptionerConfig
     main_input: ClassVar[str] = "pixels"
@@ -144,7 +144,7 @@ class Captioner(EncoderDecoder):
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         self.dropout = Dropout(config.dropout)
         self.first = nn.ModuleList((Linear(D, H), Linear(D, H)))
-        self.alignment = AdditiveAlignment(H, D) if config.attention == "additive" else None
+        self.alignment = None if config.attention == "none" else ALIGNMENTS[config.attention](H, D)
         self.gate = Linear(H, 1) if config.gate else None
         self.decoder = LSTMLayer(width + D, H)
         self.from_state = Linear(H, width, bias=False)
@@ -168,11 +168,11 @@ class Captioner(EncoderDecoder):
         pixels = torch.zeros(rows, *self.encoder.shape, device=self.device)
         return {"pixels": pixels, "tokens": torch.zeros(rows, window, dtype=torch.long, device=self.device)}
 
-    def encode(self, *, pixels: Tensor) -> Memory:
+    def encode(self, *, pixels: Tensor) -> EncodedPictures:
         regions = self.encoder(pixels)
         mean = regions.mean(1)
         h, c = (torch.tanh(part(mean)) for part in self.first)
-        return Memory(regions, regions if self.alignment is None else self.alignment.keys(regions), (h, c))
+        return EncodedPictures(regions, regions if self.alignment is None else self.alignment.keys(regions), (h, c))
 
     def forward(
         self,
@@ -184,8 +184,8 @@ class Captioner(EncoderDecoder):
     ) -> Output:
         """Target tokens [B * K, T] -> vectors [B * K, T, width]. What follows a token does not change its vector."""
         if state is not None:
-            written = self._write(tokens, state.memory, state.decoder)
-            return Output(written.hidden, Decoding(state.memory, written.state))
+            written = self._write(tokens, state.encoded, state.decoder)
+            return Output(written.hidden, Decoding(state.encoded, written.state))
         if pixels is None:
             raise ValueError("a captioner needs a picture: give pixels=, or a state from begin()")
         hidden, _ = self.attend(tokens, pixels=pixels)
@@ -193,36 +193,36 @@ class Captioner(EncoderDecoder):
 
     def attend(self, tokens: Tensor, *, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """The vectors of target tokens [B, T, width], and the attention α [B, T, R] with which each was computed."""
-        memory = self.encode(pixels=pixels)
-        written = self._write(tokens, memory, memory.start)
+        encoded = self.encode(pixels=pixels)
+        written = self._write(tokens, encoded, encoded.start)
         return written.hidden, written.weights
 
-    def _write(self, tokens: Tensor, memory: Memory, state: tuple[Tensor, Tensor]) -> Written:
+    def _write(self, tokens: Tensor, encoded: EncodedPictures, state: tuple[Tensor, Tensor]) -> WrittenCaption:
         check_window(0, tokens.shape[1], self.config.window)
         x = self.dropout(self.embedding(tokens))
         states, seen, weights = [], [], []
         for x_t in x.unbind(1):
-            z, alpha = self._look(state[0], memory)
+            z, alpha = self._look(state[0], encoded)
             _, state = self.decoder.run(torch.cat([x_t, z], dim=-1)[:, None], state)
             states.append(state[0])
             seen.append(z)
             weights.append(alpha)
         hidden = x + self.from_state(torch.stack(states, 1)) + self.from_picture(torch.stack(seen, 1))
-        return Written(self.dropout(hidden), torch.stack(weights, 1), state)
+        return WrittenCaption(self.dropout(hidden), torch.stack(weights, 1), state)
 
-    def _look(self, h: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def _look(self, h: Tensor, encoded: EncodedPictures) -> tuple[Tensor, Tensor]:
         """State h [B * K, H] -> ẑ [B * K, D] and α [B * K, R]."""
         if self.alignment is None:
-            beams, (_, R, _) = len(h) // len(memory.regions), memory.regions.shape
-            z, alpha = memory.regions.mean(1).repeat_interleave(beams, 0), h.new_full((len(h), R), 1 / R)
+            beams, (_, R, _) = len(h) // len(encoded.regions), encoded.regions.shape
+            z, alpha = encoded.regions.mean(1).repeat_interleave(beams, 0), h.new_full((len(h), R), 1 / R)
         else:
-            found = self.alignment.read(h[:, None], memory.keys, memory.regions)
+            found = self.alignment.read(h[:, None], encoded.keys, encoded.regions)
             z, alpha = found[0][:, 0], found[1][:, 0]
         return (z if self.gate is None else torch.sigmoid(self.gate(h)) * z), alpha
 
-    def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:
-        start = memory.start
-        return Decoding(memory, start if beams == 1 else map_state(lambda s: s.repeat_interleave(beams, 0), start))
+    def begin(self, encoded: EncodedPictures, *, beams: int = 1) -> Decoding:
+        start = encoded.start
+        return Decoding(encoded, start if beams == 1 else map_state(lambda s: s.repeat_interleave(beams, 0), start))
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         """Those of the encoder alone: of a convolutional net the regions, of a ViT its layers without [CLS]."""
@@ -235,7 +235,7 @@ class Captioner(EncoderDecoder):
         read = (self.first, self.alignment, self.gate)
         return by_depth(self, (self.embedding,), (self.encoder,), (self.decoder, *read, self.from_state))
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """FLOPs of encoding one picture: tasks use only the encoder."""
         return self.encoder.flops()
 
@@ -252,7 +252,7 @@ class Captioner(EncoderDecoder):
         return self.pair_flops(1, window) + window * self.head_flops()
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         if "tokens" in inputs:
             return self.writing_flops(inputs)

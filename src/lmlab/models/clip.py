@@ -26,7 +26,7 @@ from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import quick_gelu
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_by_length
-from lmlab.layers.padding import Padding, choose
+from lmlab.layers.padding import Padding, gather_positions
 from lmlab.layers.positions import LearnedPositions, check_window
 from lmlab.layers.watching import is_watched, layers_watched, record_layer
 from lmlab.models.abilities import State
@@ -43,7 +43,7 @@ LARGEST_SCALE = 100.0
 class ClipConfig(PictureModelConfig, TokenModelConfig):
     """The sizes of both encoders."""
 
-    UNREAD: ClassVar[Mapping[str, Any]] = {**TokenModelConfig.UNREAD, **PictureModelConfig.UNREAD}
+    PLACEHOLDERS: ClassVar[Mapping[str, Any]] = {**TokenModelConfig.PLACEHOLDERS, **PictureModelConfig.PLACEHOLDERS}
 
     patch: int | None = Field(
         None, ge=1, description="side of a patch in pixels; none: the smallest that gives at most 64 patches"
@@ -90,7 +90,7 @@ class ClipConfig(PictureModelConfig, TokenModelConfig):
         return (self.image[0] // self.patch_side) * (self.image[1] // self.patch_side)
 
 
-class Stack(NamedTuple):
+class EncoderSize(NamedTuple):
     """The size of one encoder's blocks."""
 
     width: int
@@ -113,7 +113,7 @@ class Stack(NamedTuple):
 class Block(nn.Module):
     """z = x + Attention(LN(x)); h = z + FeedForward(LN(z)): pre-norm, as GPT-2."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: EncoderSize) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(stack.width, eps=stack.epsilon)
         self.attention = BidirectionalAttention(stack.width, stack.heads, causal=stack.causal)
@@ -130,7 +130,9 @@ class Block(nn.Module):
             x = x + self.attention(self.attention_norm(x), padding)
         else:
             y = self.attention_norm(x)
-            x = padding.choose(x, at) + self.attention.attend_from(padding.choose(y, at), y, padding)
+            x = padding.gather_positions(x, at) + self.attention.attend_from(
+                padding.gather_positions(y, at), y, padding
+            )
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return x
 
@@ -147,7 +149,7 @@ class Block(nn.Module):
 class Encoder(nn.Module):
     """A stack of blocks and a last LayerNorm, over whatever vectors enter it."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: EncoderSize) -> None:
         super().__init__()
         self.stack = stack
         self.blocks = nn.ModuleList(Block(stack) for _ in range(stack.layers))
@@ -164,7 +166,7 @@ class Encoder(nn.Module):
         record_layer(x, unpack=padding.unpack)
         hidden = padding.unpack(self.norm(last(x, padding)))
         record_layer(hidden)
-        return hidden if at is None else choose(hidden, at)
+        return hidden if at is None else gather_positions(hidden, at)
 
 
 class PictureEncoder(Encoder):
@@ -172,7 +174,7 @@ class PictureEncoder(Encoder):
 
     def __init__(self, config: ClipConfig) -> None:
         width = config.width
-        super().__init__(Stack(width, config.heads, config.layers, False, config.gelu, config.epsilon))
+        super().__init__(EncoderSize(width, config.heads, config.layers, False, config.gelu, config.epsilon))
         self.shape = (config.channels, *config.image)
         self.patches = nn.Conv2d(config.channels, width, config.patch_side, stride=config.patch_side, bias=False)
         self.class_vector = nn.Parameter(torch.empty(width).normal_(std=width**-0.5))
@@ -196,7 +198,7 @@ class TextEncoder(Encoder):
 
     def __init__(self, config: ClipConfig) -> None:
         width = config.text_width
-        super().__init__(Stack(width, config.text_heads, config.text_layers, True, config.gelu, config.epsilon))
+        super().__init__(EncoderSize(width, config.text_heads, config.text_layers, True, config.gelu, config.epsilon))
         self.embedding = nn.Embedding(config.vocabulary, width)
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.positions = LearnedPositions(config.window, width)
@@ -298,7 +300,7 @@ class Clip(Model):
         """Floating-point operations of `embed_texts` for one text of this length."""
         return self.text_encoder.stack.flops(length) + 2.0 * self.config.text_width * self.config.space
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """Per pair of a picture and a text of `window` tokens."""
         return self.picture_flops() + self.text_flops(window)
 

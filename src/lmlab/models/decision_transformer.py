@@ -36,7 +36,7 @@ from lmlab.models.model import Heads, Model, ModelConfig, Output, by_depth
 class DecisionTransformerConfig(ModelConfig):
     """The size of a Decision Transformer."""
 
-    UNREAD: ClassVar[Mapping[str, Any]] = {"states": 4, "actions": 2, "discrete": True, "longest": 1000}
+    PLACEHOLDERS: ClassVar[Mapping[str, Any]] = {"states": 4, "actions": 2, "discrete": True, "longest": 1000}
 
     states: int = Field(ge=1, description="state dimensions; set by the data")
     actions: int = Field(ge=1, description="discrete actions, or action dimensions; set by the data")
@@ -202,7 +202,7 @@ class DecisionTransformer(Model):
         first = (self.embed_return, self.embed_state, self.embed_action, self.embed_time, self.entry_norm)
         return by_depth(self, first, *((block,) for block in below), (last, self.norm))
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """Per step of an episode: its tokens, each with 2 per weight and 4·D per key and layer."""
         config, tokens = self.config, self.config.tokens_per_step
         entry = 2.0 * config.width * (config.states + config.actions + (1 if config.returns else 0))

@@ -188,12 +188,12 @@ class Electra(EncoderModel):
         *stages, _ = ([each for part in layer for each in part] for layer in zip(*parts, strict=True))
         return by_depth(self, *stages)
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """Of the part whose vectors `forward` gives."""
         return self.main.body_flops(window, fraction=fraction)
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         return self.main.reading_flops(inputs, positions=positions)
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from lmlab.layers.characters import Spell
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.padding import has_padding, reverse_rows
-from lmlab.layers.recurrent import Connections, Stack
+from lmlab.layers.recurrent import Connections, RecurrentStack
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
@@ -103,7 +103,7 @@ class Elmo(Model):
 
     def run(self, direction: int, x: Tensor, state: State) -> tuple[list[Tensor], State]:
         """One direction over token vectors [B, T, D] in its own order -> every layer's vectors, and the state."""
-        stack = cast(Stack, self.recurrent[direction])
+        stack = cast(RecurrentStack, self.recurrent[direction])
         if state is None:
             state = stack.start(len(x))
         elif self.training and self.config.reset_probability > 0:
@@ -113,10 +113,10 @@ class Elmo(Model):
 
     def start(self, batch_size: int) -> State:
         """The state of unread texts, from either side."""
-        return tuple(cast(Stack, stack).start(batch_size) for stack in self.recurrent)
+        return tuple(cast(RecurrentStack, stack).start(batch_size) for stack in self.recurrent)
 
     def depths(self) -> list[list[nn.Parameter]]:
-        stages = zip(*(cast(Stack, stack).stages() for stack in self.recurrent), strict=True)
+        stages = zip(*(cast(RecurrentStack, stack).stages() for stack in self.recurrent), strict=True)
         return by_depth(self, (self.embedding,), *([*forward, *backward] for forward, backward in stages))
 
     def embedding_flops(self) -> float:
@@ -126,8 +126,8 @@ class Elmo(Model):
         read = [inputs[name] for name in ("tokens", "backwards") if name in inputs]
         return self.embedding.flops_of(torch.cat([tokens.flatten() for tokens in read]))
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
-        return sum(cast(Stack, stack).flops() for stack in self.recurrent)
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
+        return sum(cast(RecurrentStack, stack).flops() for stack in self.recurrent)
 
     def head_flops(self) -> float:
         """Of both directions, which predict each token once."""
@@ -179,7 +179,7 @@ class Direction:
         return self.both.elmo.device
 
     def start(self, batch_size: int, **inputs: Any) -> State:
-        return cast(Stack, self.both.elmo.recurrent[self.number]).start(batch_size)
+        return cast(RecurrentStack, self.both.elmo.recurrent[self.number]).start(batch_size)
 
     def __call__(self, tokens: Tensor, *, state: State = None) -> Output:
         elmo = self.both.elmo

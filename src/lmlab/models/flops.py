@@ -31,12 +31,12 @@ class CountsFlops:
         """FLOPs of the embedding layer for this batch, counted exactly."""
         return 0.0
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """FLOPs per token of all layers between the embeddings and the head, for a text of `window` tokens.
 
         `fraction`: output vectors that are needed, as a fraction of the tokens (a masked model needs only some).
-        `remembered`: tokens in the memory before the text. A model without tokens counts per unit of its loader, such
-        as an image or a patch (units.py).
+        `memory_length`: tokens in the memory before the text. A model without tokens counts per unit of its loader,
+        such as an image or a patch (units.py).
         """
         raise NotImplementedError
 
@@ -45,12 +45,12 @@ class CountsFlops:
         return 0.0
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         """FLOPs of the body for a batch; `positions`: output vectors needed per row, None for all."""
         rows, window = next(iter(inputs.values())).shape[:2]
         fraction = 1.0 if positions is None else positions / window
-        return rows * window * self.body_flops(window, fraction=fraction, remembered=remembered)
+        return rows * window * self.body_flops(window, fraction=fraction, memory_length=memory_length)
 
     def training_passes(self, window: int) -> float:
         """The cost of a forward and a backward pass, measured in forward passes of the body."""
@@ -58,7 +58,7 @@ class CountsFlops:
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
         """FLOPs per token of a full row in pre-training; `predicted` is the fraction of tokens that are predicted."""
-        body = self.body_flops(window, fraction=predicted, remembered=self.memory)
+        body = self.body_flops(window, fraction=predicted, memory_length=self.memory)
         return self.embedding_flops() + body + predicted * self.head_flops()
 
 

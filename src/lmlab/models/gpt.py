@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.layers.attention.multi_head import MultiHeadAttention
-from lmlab.layers.cache import KeyValueCache, Slot
+from lmlab.layers.cache import KeyValueCache, LayerCache
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh
@@ -54,9 +54,9 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        """x [B, T, D] -> [B, T, D]; `slot` is this block's part of the cache, with the keys and values before."""
-        x = self.attention_norm(x + self.dropout(self.attention(x, slot)))
+    def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
+        """x [B, T, D] -> [B, T, D]; `layer_cache`: keys and values of earlier tokens."""
+        x = self.attention_norm(x + self.dropout(self.attention(x, layer_cache)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x
 
@@ -99,12 +99,12 @@ class GPT(NextTokenModel):
         length = tokens.shape[1]
         check_window(0 if state is None else state.length, length, self.config.window)
         x = self.embed(tokens, 0 if state is None else state.start)  # [B, T, D]
-        slots: list[Slot] | list[None] = [None] * len(self.blocks)
+        layer_caches: list[LayerCache] | list[None] = [None] * len(self.blocks)
         if state is not None:
-            state, slots = state.advance(length, window=self.config.window)
-        for block, slot in zip(self.blocks, slots, strict=True):
-            record_layer(x)
-            x = block(x, slot)
+            state, layer_caches = state.advance(length, window=self.config.window)
+        for block, layer_cache in zip(self.blocks, layer_caches, strict=True):
+            record_layer(x)  # kept only where a caller asks for the vectors of every layer (layers/watching.py)
+            x = block(x, layer_cache)
         x = self.norm(x)
         record_layer(x)
         return Output(x, state)
@@ -132,7 +132,7 @@ class GPT(NextTokenModel):
         *below, last = self.blocks
         return by_depth(self, (self.embedding, self.positions), *((block,) for block in below), (last, self.norm))
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """FLOPs per token: 2 per weight of a linear layer, and 4·T·D per layer for QKᵀ and its product with V.
 
         Attention is counted for all T keys, as profilers count it, though a causal kernel leaves out about half.

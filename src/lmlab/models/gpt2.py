@@ -11,15 +11,15 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from lmlab.layers.cache import Slot
+from lmlab.layers.cache import LayerCache
 from lmlab.models.gpt import GPT, Block, GPTConfig
 
 
 class PreNormBlock(Block):
     """z = x + Attention(LN(x)); h = z + FeedForward(LN(z)): the sum itself is never normalised."""
 
-    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        x = x + self.dropout(self.attention(self.attention_norm(x), slot))
+    def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x), layer_cache))
         x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return x
 

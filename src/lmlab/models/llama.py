@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from torch import Tensor, nn
 
 from lmlab.layers.attention.multi_head import GroupedAttention, check_groups
-from lmlab.layers.cache import Slot
+from lmlab.layers.cache import LayerCache
 from lmlab.layers.feedforward import GatedFeedForward
 from lmlab.layers.positions import Rotary, check_pairs
 from lmlab.layers.softmax import Softmax
@@ -56,8 +56,8 @@ class Block(nn.Module):
         self.feed_forward_norm: nn.Module = nn.RMSNorm(config.width, eps=config.epsilon)
         self.feed_forward: nn.Module = GatedFeedForward(config.width, config.inner)
 
-    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), slot)
+    def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), layer_cache)
         x = x + self.feed_forward(self.feed_forward_norm(x))
         return x
 

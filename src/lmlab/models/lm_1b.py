@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.characters import Activation, CharacterCNN, Spell, SpelledTokens
 from lmlab.layers.dropout import Dropout
-from lmlab.layers.recurrent import Connections, Kernel, ProjectedLSTMLayer, Stack
+from lmlab.layers.recurrent import Connections, Kernel, ProjectedLSTMLayer, RecurrentStack
 from lmlab.layers.softmax import SampledSoftmax, Softmax
 from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
@@ -111,9 +111,9 @@ def make_token_layer(config: SpelledConfig) -> SpelledTokens:
     return SpelledTokens(network, once=config.once)
 
 
-def make_recurrent_layers(config: SpelledConfig) -> Stack:
+def make_recurrent_layers(config: SpelledConfig) -> RecurrentStack:
     """The LSTM layers of a model of letters."""
-    return Stack(
+    return RecurrentStack(
         partial(ProjectedLSTMLayer, projection=config.width, clip=config.clip),
         width=config.width,
         hidden=config.cells,
@@ -192,5 +192,5 @@ class LM1B(NextTokenModel):
     def embedding_flops_of(self, inputs: Mapping[str, Tensor]) -> float:
         return self.embedding.flops_of(inputs["tokens"])
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         return self.recurrent.flops()

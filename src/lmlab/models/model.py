@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from lmlab.layers.padding import choose
+from lmlab.layers.padding import gather_positions
 from lmlab.layers.watching import watching_layers
 from lmlab.models.abilities import Output as Output
 from lmlab.models.abilities import OutputLayer as OutputLayer
@@ -76,7 +76,7 @@ class Model(nn.Module, CountsFlops):
     def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
         """The vectors of the last layer [B, T, D], or [B, K, D] at the positions `at` [B, K]: what tasks read."""
         hidden: Tensor = self(**inputs).hidden
-        return hidden if at is None else choose(hidden, at)
+        return hidden if at is None else gather_positions(hidden, at)
 
     def depths(self) -> list[list[nn.Parameter]]:
         """The parameters from the embeddings up: embeddings, each block, and last what only predicts tokens.
@@ -236,9 +236,9 @@ class Filler:
         return self.head.flops()
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
-        return self.encoder.reading_flops(inputs, positions=positions, remembered=remembered)
+        return self.encoder.reading_flops(inputs, positions=positions, memory_length=memory_length)
 
 
 class EncoderDecoder(ScoresTokens, Model):
@@ -252,7 +252,7 @@ class EncoderDecoder(ScoresTokens, Model):
 
     main_input: ClassVar[str] = "source"
     encode: Callable[..., Any]
-    """The sources by name -> the memory of a `Decoding`, a nest of tensors [B, …]."""
+    """The sources by name -> what the decoder needs of them, kept in a `Decoding`, a nest of tensors [B, …]."""
 
     @property
     def source_window(self) -> int | None:
@@ -265,7 +265,7 @@ class EncoderDecoder(ScoresTokens, Model):
         BART learns tasks from its decoder, which is given the text a second time (Lewis et al. 2020, section 3.1).
         """
         hidden = self(**inputs).hidden if "tokens" in inputs else self.layers(**inputs)[-1]
-        return hidden if at is None else choose(hidden, at)
+        return hidden if at is None else gather_positions(hidden, at)
 
     def task_depths(self) -> list[list[nn.Parameter]]:
         read = set(self.get_submodule("encoder").parameters())
@@ -292,8 +292,8 @@ class EncoderDecoder(ScoresTokens, Model):
         """Per target token, where source and target have `window` tokens each."""
         return self.pair_flops(window, window) / window + self.head_flops()
 
-    def begin(self, memory: Any, *, beams: int = 1) -> Decoding:
-        """The `Decoding` of `beams` unwritten targets for each source in `memory`."""
+    def begin(self, encoded: Any, *, beams: int = 1) -> Decoding:
+        """The `Decoding` of `beams` unwritten targets for each source in `encoded`."""
         raise NotImplementedError
 
 

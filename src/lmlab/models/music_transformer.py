@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.layers.attention.relative import SkewedAttention
-from lmlab.layers.cache import Slot
+from lmlab.layers.cache import LayerCache
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.softmax import Softmax
@@ -48,8 +48,8 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(config.width, config.inner, activation=torch.relu)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        x = x + self.dropout(self.attention(self.attention_norm(x), slot))
+    def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x), layer_cache))
         x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return x
 
@@ -77,7 +77,7 @@ class MusicTransformer(GPT):
         x: Tensor = self.dropout(self.embedding(tokens) * math.sqrt(self.config.width))
         return x
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """GPT's, and 2·min(T, L)·D per layer for the products of queries and distances."""
         relative = 2.0 * min(window, self.config.distances) * self.config.width * self.config.layers
-        return super().body_flops(window, fraction=fraction, remembered=remembered) + relative
+        return super().body_flops(window, fraction=fraction, memory_length=memory_length) + relative

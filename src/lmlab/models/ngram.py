@@ -1,8 +1,8 @@
 """The n-gram model: the probability of a token from counts of the few tokens before it, smoothed.
 
 Modified Kneser–Ney (Chen & Goodman 1998) is the default and the strongest; its details follow KenLM's estimator
-(Heafield et al. 2013), so that both give the same probabilities. The mathematics is in `estimation/counting.py` and
-`estimation/smoothing.py`; here is what looks the probabilities up.
+(Heafield et al. 2013), so that both give the same probabilities. The mathematics is in `ngrams/counting.py` and
+`ngrams/smoothing.py`; here is what looks the probabilities up.
 
 The boundary token ends a sentence when it is predicted and opens one when it is context; contexts never cross it.
 """
@@ -10,7 +10,8 @@ The boundary token ends a sentence when it is predicted and opens one when it is
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,20 +19,22 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from lmlab.estimation.counting import Counts, Integers, Progress, count_ngrams, trace
-from lmlab.estimation.smoothing import Estimate, Floats, add_k, back_off, held_out_weights, jelinek_mercer, kneser_ney
 from lmlab.models.model import TokenModelConfig
+from lmlab.ngrams.counting import Counts, Finder, Integers, Progress, count_ngrams, trace
+from lmlab.ngrams.levels import Level, PackedLevel, Quantized, pack, read_level
+from lmlab.ngrams.smoothing import (
+    Floats,
+    SmoothedOrder,
+    add_k,
+    back_off,
+    held_out_weights,
+    jelinek_mercer,
+    kneser_ney,
+)
+from lmlab.ngrams.smoothing_on_disk import estimate
 
 Smoothing = Literal["modified-kneser-ney", "kneser-ney", "jelinek-mercer", "add-k", "backoff"]
 HELD_OUT = 0.1
-
-
-class Level(NamedTuple):
-    """The n-grams of one order, sorted by key (see `estimation/counting.py`); natural logarithms."""
-
-    keys: Integers
-    log_probabilities: Floats
-    log_backoffs: Floats  # all 0 in the highest order
 
 
 class NGram:
@@ -66,7 +69,7 @@ class NGram:
 
     stateful: ClassVar[bool] = False
 
-    def __init__(self, config: Config, *, levels: Sequence[Level] | None = None) -> None:
+    def __init__(self, config: Config, *, levels: Sequence[Level | PackedLevel] | None = None) -> None:
         self.config = config
         self.levels = list(levels) if levels is not None else _uniform(config)
 
@@ -94,9 +97,7 @@ class NGram:
             weights = held_out_weights(first, tail, boundary=b, progress=_part(progress, 0.3, 0.4))
         counting, smoothing = _part(progress, 0.4 if len(weights) else 0.0, 0.8), _part(progress, 0.8, 1.0)
         counted = count_ngrams(tokens, vocabulary=V, boundary=b, order=config.order, progress=counting)
-        least = config.minimum_counts or [1]
-        least = [0, *least[1:], *least[-1:] * (config.order - len(least))]
-        kept = [level.counts >= few for level, few in zip(counted, least, strict=True)]
+        kept = [level.counts >= least for level, least in zip(counted, _least_counts(config), strict=True)]
         match config.smoothing:
             case "modified-kneser-ney" | "kneser-ney":
                 modified = config.smoothing.startswith("modified")
@@ -111,6 +112,40 @@ class NGram:
         if progress is not None:
             progress("smoothing", 1.0)
         return model
+
+    @classmethod
+    def fit_on_disk(
+        cls,
+        tokens: npt.NDArray[np.integer],
+        *,
+        config: Config,
+        memory: int,
+        folder: Path,
+        progress: Progress | None = None,
+    ) -> NGram:
+        """The same by Kneser–Ney in about `memory` bytes, for any length of text; its n-grams are files in `folder`.
+
+        The logarithms of n-grams of two tokens or more are rounded to 256 values for each order.
+        """
+        if not config.smoothing.endswith("kneser-ney"):
+            raise ValueError(
+                f"--memory counts on disk, which is possible with kneser-ney and modified-kneser-ney, not with "
+                f"{config.smoothing}; leave --memory out, or choose --set model.smoothing=modified-kneser-ney"
+            )
+        estimates = estimate(
+            tokens,
+            vocabulary=config.vocabulary,
+            boundary=config.boundary,
+            order=config.order,
+            minimum_counts=_least_counts(config),
+            modified=config.smoothing.startswith("modified"),
+            memory=memory,
+            folder=folder,
+            progress=progress,
+        )
+        packing = _part(progress, 0.9, 1.0) or (lambda stage, done: None)
+        levels = pack(estimates, minimum_counts=_least_counts(config), report=lambda done: packing("storing", done))
+        return cls(config, levels=levels)
 
     @property
     def vocabulary(self) -> int:
@@ -130,7 +165,7 @@ class NGram:
     @property
     def parameters(self) -> int:
         """How many numbers are stored: a probability per n-gram, and a back-off weight where it can be a context."""
-        return sum(len(level.keys) for level in self.levels) + sum(len(level.keys) for level in self.levels[:-1])
+        return sum(level.size for level in self.levels) + sum(level.size for level in self.levels[:-1])
 
     def flops(self, window: int) -> float:
         """One look-up and one addition of logarithms per order, whatever the window."""
@@ -151,8 +186,8 @@ class NGram:
         The distribution of the empty context is lowered by all back-off weights on the way down to it; then the
         tokens seen after each longer context are written over it.
         """
-        B, V = len(context), self.vocabulary
-        contexts = [ranks[:, -1] for ranks in trace(self._keys[:-1], context, vocabulary=V)] if context.size else []
+        B = len(context)
+        contexts = [ranks[:, -1] for ranks in trace(self._finders[:-1], context)] if context.size else []
         backoffs = np.zeros((len(contexts) + 1, B))
         for n, ranks in enumerate(contexts):
             backoffs[n] = _take(self.levels[n].log_backoffs, ranks)
@@ -160,12 +195,12 @@ class NGram:
         scores = self.levels[0].log_probabilities + backoffs[0][:, None]
         for n, ranks in enumerate(contexts, start=1):
             rows = np.flatnonzero(ranks >= 0)
-            first = np.searchsorted(self.levels[n].keys, ranks[rows] * V)
-            many = np.searchsorted(self.levels[n].keys, (ranks[rows] + 1) * V) - first
+            first, many = self.levels[n].children(ranks[rows])
             row = np.repeat(rows, many)
             position = np.arange(len(row)) + np.repeat(first - np.cumsum(many) + many, many)
-            word = self.levels[n].keys[position] - ranks[row] * V
-            scores[row, word] = self.levels[n].log_probabilities[position] + backoffs[n][row]
+            scores[row, self.levels[n].last_tokens(position)] = (
+                self.levels[n].log_probabilities[position] + backoffs[n][row]
+            )
         return np.asarray(scores, np.float64)
 
     def score(self, tokens: Tensor, targets: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,7 +218,7 @@ class NGram:
 
     def surprisal(self, tokens: Integers) -> Floats:
         """-ln p [B, T-1] of each of the tokens [B, T] but the first, after all those before it in its row."""
-        ranks = trace(self._keys, tokens, vocabulary=self.vocabulary)
+        ranks = trace(self._finders, tokens)
         score = self.levels[0].log_probabilities[tokens[:, 1:]]
         for n in range(1, self.config.order):
             backed_off = score + _take(self.levels[n - 1].log_backoffs, ranks[n - 1][:, :-1])
@@ -198,54 +233,48 @@ class NGram:
         return context.masked_fill(forgotten, self.config.boundary)
 
     @property
-    def _keys(self) -> list[Integers]:
-        return [level.keys for level in self.levels]
+    def _finders(self) -> list[Finder]:
+        return [level.find for level in self.levels[1:]]
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything but the configuration, by name; `from_tensors` takes it back."""
-        named: dict[str, Tensor] = {}
-        for n, level in enumerate(self.levels, start=1):
-            named[f"{n}.keys"] = torch.from_numpy(level.keys)
-            named[f"{n}.log_probabilities"] = torch.from_numpy(level.log_probabilities)
-            named[f"{n}.log_backoffs"] = torch.from_numpy(level.log_backoffs)
-        return named
+        return {
+            f"{n}.{name}": torch.from_numpy(array)
+            for n, level in enumerate(self.levels, start=1)
+            for name, array in level.arrays().items()
+        }
 
     @classmethod
     def from_tensors(cls, config: Config, tensors: Mapping[str, Tensor]) -> NGram:
         """The model with these `tensors()`; a ValueError if they do not fit the configuration."""
-        levels, contexts = [], 1
+        arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+        levels: list[Level | PackedLevel] = []
         for n in range(1, config.order + 1):
-            names = [f"{n}.{field}" for field in Level._fields]
-            if missing := [name for name in names if name not in tensors]:
-                raise ValueError(f"the tensors {missing} of an n-gram of order {config.order} are missing")
-            level = Level(*(tensors[name].cpu().numpy() for name in names))
-            sorted_keys = bool(np.all(level.keys[1:] > level.keys[:-1]))
-            within = len(level.keys) == 0 or 0 <= level.keys[0] <= level.keys[-1] < contexts * config.vocabulary
-            complete = n > 1 or len(level.keys) == config.vocabulary
-            if len({array.shape for array in level}) != 1 or not (sorted_keys and within and complete):
-                raise ValueError(
-                    f"the tensors {names} do not form one order of an n-gram model with {config.vocabulary} tokens: "
-                    "they need equal lengths, and increasing keys that point to n-grams one order lower"
-                )
-            levels.append(level)
-            contexts = len(level.keys)
+            contexts = levels[-1].size if levels else 1
+            levels.append(read_level(arrays, n, order=config.order, contexts=contexts, vocabulary=config.vocabulary))
         return cls(config, levels=levels)
 
 
+def _least_counts(config: NGram.Config) -> list[int]:
+    """The lowest count that is kept, for each order; single tokens are all kept."""
+    least = config.minimum_counts or [1]
+    return [0, *least[1:], *least[-1:] * (config.order - len(least))]
+
+
 def _part(progress: Progress | None, low: float, high: float) -> Progress | None:
-    """The same for a part of the work, which goes from one share of the whole to another."""
+    """The same for a part of the work, which goes from one fraction of the whole to another."""
     return None if progress is None else lambda stage, done: progress(stage, low + (high - low) * done)
 
 
 def _uniform(config: NGram.Config) -> list[Level]:
     V = config.vocabulary
-    nothing = Level(np.empty(0, np.int64), np.empty(0), np.empty(0))
-    return [Level(np.arange(V), np.full(V, -np.log(V)), np.zeros(V)), *[nothing] * (config.order - 1)]
+    nothing = Level(np.empty(0, np.int64), np.empty(0), np.empty(0), V)
+    return [Level(np.arange(V), np.full(V, -np.log(V)), np.zeros(V), V), *[nothing] * (config.order - 1)]
 
 
 def _store(
     counted: Sequence[Counts],
-    estimates: Sequence[Estimate],
+    estimates: Sequence[SmoothedOrder],
     kept: Sequence[npt.NDArray[np.bool_]],
     *,
     vocabulary: int,
@@ -253,18 +282,20 @@ def _store(
     """The kept n-grams as logarithms; where some are dropped, the ranks in the keys above them are renewed."""
     levels: list[Level] = []
     renewed: Integers | None = None
-    for level, estimate, keep in zip(counted, estimates, kept, strict=True):
-        keys, probabilities, backoffs = level.keys, estimate.probabilities, estimate.backoffs
+    whole = all(keep.all() for keep in kept)  # a total of counts needs all of them
+    for level, found, keep in zip(counted, estimates, kept, strict=True):
+        keys, (probabilities, backoffs, counts) = level.keys, found
         if not keep.all():
             keys, probabilities, backoffs = keys[keep], probabilities[keep], backoffs[keep]
         if renewed is not None:
             keys = renewed[keys // vocabulary] * vocabulary + keys % vocabulary
         renewed = None if keep.all() else np.cumsum(keep) - 1
-        levels.append(Level(keys, np.minimum(np.log(probabilities), 0.0), np.log(backoffs)))
+        logs = np.minimum(np.log(probabilities), 0.0), np.log(backoffs)
+        levels.append(Level(keys, *logs, vocabulary, counts if whole else None))
     return levels
 
 
-def _take(values: Floats, ranks: Integers) -> Floats:
+def _take(values: Floats | Quantized, ranks: Integers) -> Floats:
     """The value at each rank, 0 where the rank is -1."""
     if len(values) == 0:
         return np.zeros(ranks.shape)

@@ -89,5 +89,5 @@ class NPLM(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,), (self.hidden,))
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         return 2.0 * self.hidden.weight.numel()

@@ -8,7 +8,10 @@ learns to act, to describe pictures and to answer questions, from the same loss 
     P(action) = Π_t P(y_t | y_1 … y_{t−1}, Encoder(x))            by the decoder of the Transformer
 
 As in PaLI, one of the two models of the paper, an encoder reads picture and words together. Encoder, decoder and the
-writing are those of transformer.py, with pre-norm blocks; the regions those of captioner.py.
+writing are those of transformer.py, with pre-norm blocks; the regions those of captioner.py. Without pretraining such
+an encoder is slow to learn which region a command means, so the command also scales and shifts the channels of the
+convolutions (FiLM), as in RT-1, the model before it (Brohan et al. 2022): a_i = Convolutions(picture, c) with
+c = Σ_s √d E(command_s) / √S.
 Shapes: B pictures, R regions, S words of a command, D width.
 """
 
@@ -23,6 +26,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.layers.attention.multi_head import Encoded
+from lmlab.layers.convolution import FeatureModulation
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_tokens
 from lmlab.layers.watching import record_layer
@@ -35,11 +39,12 @@ from lmlab.models.transformer import Transformer, TransformerConfig
 class PolicyConfig(RegionsConfig, TransformerConfig):
     """The size of a policy."""
 
-    UNREAD: ClassVar[Mapping[str, Any]] = RegionsConfig.UNREAD
+    PLACEHOLDERS: ClassVar[Mapping[str, Any]] = RegionsConfig.PLACEHOLDERS
 
     width: int = Field(128, ge=1, description="hidden size: width of the vectors of regions and tokens")
     inner: int = Field(512, ge=1, description="width of the feed-forward layers (intermediate size)")
     norm: Literal["post", "pre"] = Field("pre", description="pre-norm or post-norm blocks")
+    film: bool = Field(True, description="conv: the command scales and shifts the channels of the convolutions (FiLM)")
     window: int = Field(32, ge=2, description="the most tokens of an action or answer, with the start")
 
 
@@ -54,6 +59,9 @@ class Policy(Transformer):
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__(config)
         self.regions = PictureRegions(config)
+        self.film: FeatureModulation | None = None
+        if config.film and config.encoder == "conv":
+            self.film = FeatureModulation(config.width, config.convolutions)
         self.projection = Linear(self.regions.width, config.width)
         self.region_positions = nn.Parameter(torch.empty(math.prod(self.grid), config.width).normal_(std=0.5))
 
@@ -80,8 +88,10 @@ class Policy(Transformer):
 
     def read_command(self, *, pixels: Tensor, source: Tensor, lengths: Tensor | None = None) -> Encoded:
         """The encoder's vectors of the regions of pictures [B, C, height, width] and of commands [B, S]."""
-        regions = self.projection(self.regions(pixels)) + self.region_positions  # [B, R, D]
-        words = self.embedding(source) * self.scale + self.encoder.positions(0, source.shape[1])
+        words = self.embedding(source) * self.scale  # [B, S, D]
+        modulations = None if self.film is None else self.film(_sum_words(words, lengths))
+        regions = self.projection(self.regions(pixels, modulations)) + self.region_positions  # [B, R, D]
+        words = words + self.encoder.positions(0, source.shape[1])
         both = torch.cat([regions, words], dim=1)
         padding = pack_tokens(both[..., 0], None if lengths is None else lengths + regions.shape[1])
         x = cast(Tensor, self.encoder.dropout(padding.pack(both)))
@@ -92,8 +102,8 @@ class Policy(Transformer):
         record_layer(x, unpack=padding.unpack)
         return Encoded(x, padding)
 
-    def inputs_to_vectors(self) -> list[nn.Module | nn.Parameter | None]:
-        return [*super().inputs_to_vectors(), self.regions, self.projection, self.region_positions]
+    def embedding_parts(self) -> list[nn.Module | nn.Parameter | None]:
+        return [*super().embedding_parts(), self.regions, self.film, self.projection, self.region_positions]
 
     def writing_flops(self, inputs: Mapping[str, Tensor]) -> float:
         """Attention computes padding (pack_tokens), the rest does not."""
@@ -104,7 +114,7 @@ class Policy(Transformer):
         return self._picture_flops(rows) + body + self._decoder_flops(source, target, rows * T * (T + R + S))
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         if "tokens" in inputs:
             return self.writing_flops(inputs)
@@ -112,7 +122,7 @@ class Policy(Transformer):
         source = rows * R + sum(row_lengths(inputs, "source"))
         return self._picture_flops(rows) + self._encoder_flops(source, rows * (R + S) ** 2)
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """Of the encoder, for one picture with a command of `window` tokens."""
         length = math.prod(self.grid) + window
         return self._picture_flops(1) + self._encoder_flops(length, length * length)
@@ -125,4 +135,14 @@ class Policy(Transformer):
 
     def _picture_flops(self, rows: int) -> float:
         """Of the regions of pictures, and of their projection."""
-        return rows * (self.regions.flops() + 2.0 * math.prod(self.grid) * self.projection.weight.numel())
+        film = 0 if self.film is None else sum(weight.numel() for weight in self.film.parameters() if weight.dim() == 2)
+        regions = math.prod(self.grid) * self.projection.weight.numel()
+        return rows * (self.regions.flops() + 2.0 * (regions + film))
+
+
+def _sum_words(words: Tensor, lengths: Tensor | None) -> Tensor:
+    """The vectors of words [B, S, D] in one [B, D]: their sum, divided by the square root of their number."""
+    if lengths is None:
+        return words.sum(1) / math.sqrt(words.shape[1])
+    real = torch.arange(words.shape[1], device=words.device) < lengths[:, None]
+    return (words * real[..., None]).sum(1) / lengths[:, None].clamp(min=1).sqrt()

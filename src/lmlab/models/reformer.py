@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.attention.local import LocalAttention
 from lmlab.layers.attention.lsh import (
-    BucketSlot,
+    BucketCache,
     ChunkedLSHAttention,
     Hashes,
     LSHAttention,
@@ -30,10 +30,10 @@ from lmlab.layers.attention.lsh import (
     rotations_of,
 )
 from lmlab.layers.attention.multi_head import head_width
-from lmlab.layers.cache import KeyValueCache, Slot
+from lmlab.layers.cache import KeyValueCache, LayerCache
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.padding import choose
+from lmlab.layers.padding import gather_positions
 from lmlab.layers.positions import AxialPositions, LearnedPositions, check_window, choose_shape
 from lmlab.layers.reversible import in_pieces, run_reversible
 from lmlab.layers.softmax import Softmax
@@ -171,20 +171,22 @@ class Block(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.piece = config.feed_forward_chunk
 
-    def f(self, x: Tensor, hashes: Hashes, slot: Slot | BucketSlot | None = None) -> Tensor:
-        """F(x) = Attention(LN(x)), for x [B, T, D]; `slot` holds the tokens before x."""
+    def f(self, x: Tensor, hashes: Hashes, layer_cache: LayerCache | BucketCache | None = None) -> Tensor:
+        """F(x) = Attention(LN(x)), for x [B, T, D]; `layer_cache` holds the tokens before x."""
         x = self.attention_norm(x)
         hashed = isinstance(self.attention, LSHAttention)
-        return cast(Tensor, self.dropout(self.attention(x, hashes, slot) if hashed else self.attention(x, slot)))
+        return cast(
+            Tensor, self.dropout(self.attention(x, hashes, layer_cache) if hashed else self.attention(x, layer_cache))
+        )
 
     def g(self, y: Tensor) -> Tensor:
         """G(y) = FeedForward(LN(y)), for y [B, T, D]."""
         return cast(Tensor, self.dropout(self.feed_forward(self.feed_forward_norm(y))))
 
     def forward(
-        self, x1: Tensor, x2: Tensor, hashes: Hashes, slot: Slot | BucketSlot | None = None
+        self, x1: Tensor, x2: Tensor, hashes: Hashes, layer_cache: LayerCache | BucketCache | None = None
     ) -> tuple[Tensor, Tensor]:
-        y1 = x1 + self.f(x2, hashes, slot)
+        y1 = x1 + self.f(x2, hashes, layer_cache)
         return y1, x2 + in_pieces(self, y1, self.piece)
 
 
@@ -294,33 +296,33 @@ class Reformer(NextTokenModel):
         if self.training and self.config.hashing == "fresh":
             rotations = fresh_rotations(rotations)
         hashes = [Hashes(rotations) for _ in self.blocks]
-        slots: Sequence[Slot | BucketSlot | None] = [None] * len(self.blocks)
+        layer_caches: Sequence[LayerCache | BucketCache | None] = [None] * len(self.blocks)
         if state is not None:
-            state, slots = self._advance(state, length)
+            state, layer_caches = self._advance(state, length)
         if self.training and torch.is_grad_enabled() and state is None and not (is_watched() or layers_watched()):
             blocks = cast(Any, list(self.blocks))
             x1, x2 = run_reversible(blocks, (x, x), hashes, piece=self.config.feed_forward_chunk)
         else:
             x1, x2 = x, x
             del x  # a long text is not kept a third time
-            for block, block_hashes, slot in zip(self.blocks, hashes, slots, strict=True):
+            for block, block_hashes, layer_cache in zip(self.blocks, hashes, layer_caches, strict=True):
                 record_layer(torch.cat((x1, x2), -1))
-                x1, x2 = block(x1, x2, block_hashes, slot)
+                x1, x2 = block(x1, x2, block_hashes, layer_cache)
         hidden = self.dropout(self.norm(torch.cat((x1, x2), -1)))
         record_layer(hidden)
         return Output(hidden, state)
 
-    def _advance(self, state: HashedCache, more: int) -> tuple[HashedCache, list[Slot | BucketSlot | None]]:
+    def _advance(self, state: HashedCache, more: int) -> tuple[HashedCache, list[LayerCache | BucketCache | None]]:
         """The state after `more` tokens, and what each layer needs to write them."""
-        cache, slots = state.cache.advance(more, window=self.config.window)
+        cache, layer_caches = state.cache.advance(more, window=self.config.window)
         room = cache.layers[0].shape[3]
         positions = tuple(with_room(each, room) for each in state.positions)
         hashed = iter(zip(positions, state.counts, strict=True))
-        bucket_slots: list[Slot | BucketSlot | None] = [
-            BucketSlot(slot, *next(hashed)) if kind == "lsh" else slot
-            for kind, slot in zip(self.config.kinds, slots, strict=True)
+        with_buckets: list[LayerCache | BucketCache | None] = [
+            BucketCache(layer_cache, *next(hashed)) if kind == "lsh" else layer_cache
+            for kind, layer_cache in zip(self.config.kinds, layer_caches, strict=True)
         ]
-        return HashedCache(cache, positions, state.counts), bucket_slots
+        return HashedCache(cache, positions, state.counts), with_buckets
 
     def _read_by_length(self, tokens: Tensor, lengths: Tensor) -> Output:
         """Rows of equal length together, without padding, which would change where chunks begin."""
@@ -347,7 +349,7 @@ class Reformer(NextTokenModel):
         """The vectors [B, 2D] at the ends of texts."""
         check_window(0, state.tokens.shape[1], self.config.window)
         hidden = self(state.tokens, lengths=state.lengths).hidden
-        return choose(hidden, state.lengths[:, None] - 1)[:, 0]
+        return gather_positions(hidden, state.lengths[:, None] - 1)[:, 0]
 
     def step(self, tokens: Tensor, state: State, **inputs: Any) -> tuple[Tensor, State]:
         state = self.start(len(tokens)) if state is None else state
@@ -363,7 +365,7 @@ class Reformer(NextTokenModel):
     def head_flops(self) -> float:
         return self.output.flops() if self.config.predicts else 0.0
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """2 per weight of a product; 4 · d per head and pair of a query and a key; the hashing."""
         return sum(flops for flops, _ in self._flops_by_part(window))
 

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
-from lmlab.layers.recurrent import Connections, ElmanLayer, Kernel, Layer, Stack
+from lmlab.layers.recurrent import Connections, ElmanLayer, Kernel, Layer, RecurrentStack
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
@@ -86,7 +86,7 @@ class RNN(NextTokenModel):
         self.embedding = nn.Embedding(config.vocabulary, config.width)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         self.dropout = Dropout(config.dropout)
-        self.recurrent = Stack(
+        self.recurrent = RecurrentStack(
             self.layer,
             width=config.width,
             hidden=config.hidden,
@@ -131,6 +131,6 @@ class RNN(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,), *self.recurrent.stages())
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         projection = sum(2.0 * parameter.numel() for parameter in self.projection.parameters())
         return self.recurrent.flops() + projection

@@ -26,7 +26,7 @@ from lmlab.layers.alignment import ALIGNMENTS, Alignment
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.padding import PaddingMask, has_padding
-from lmlab.layers.recurrent import ElmanLayer, GRULayer, Layer, LayerState, LSTMLayer, Stack
+from lmlab.layers.recurrent import ElmanLayer, GRULayer, Layer, LayerState, LSTMLayer, RecurrentStack
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.watching import record_layer, watching_layers
@@ -93,7 +93,7 @@ class Seq2SeqConfig(TokenModelConfig):
         return self.reader * (2 if self.bidirectional else 1)
 
 
-class Memory(NamedTuple):
+class EncodedSource(NamedTuple):
     """What the decoder knows of the sources."""
 
     first: tuple[LayerState, ...]  # its own states before the first token, [B, H] for each layer
@@ -156,7 +156,7 @@ class Seq2Seq(EncoderDecoder):
         self.bridge = nn.ModuleList()
         if config.bidirectional or config.encoded != config.hidden:
             self.bridge.extend(Bridge(config) for _ in range(config.layers))
-        self.decoder = Stack(
+        self.decoder = RecurrentStack(
             layer,
             width=config.width + (out if config.feeding else 0),
             hidden=config.hidden,
@@ -189,14 +189,14 @@ class Seq2Seq(EncoderDecoder):
         record_layer(*outputs)
         return outputs[-1], ends
 
-    def encode(self, *, source: Tensor, lengths: Tensor | None = None) -> Memory:
+    def encode(self, *, source: Tensor, lengths: Tensor | None = None) -> EncodedSource:
         lengths = lengths if has_padding(lengths, *source.shape) else None
         mask = None if lengths is None else PaddingMask(lengths.to(source.device), source.shape[1]).mask[:, None]
         h, ends = self._read(source, lengths)
         first = tuple(cross(end) for cross, end in zip(self.bridge, ends, strict=True)) if self.bridge else ends
         if self.alignment is None:
-            return Memory(first)
-        return Memory(first, h, self.alignment.keys(h), mask)
+            return EncodedSource(first)
+        return EncodedSource(first, h, self.alignment.keys(h), mask)
 
     def forward(
         self,
@@ -215,26 +215,26 @@ class Seq2Seq(EncoderDecoder):
         if fresh:
             if source is None:
                 raise ValueError("an encoder–decoder needs a source: give source=, or a state from begin()")
-            memory = self.encode(source=source, lengths=lengths)
-            state = self.begin(memory, beams=len(tokens) // len(source))
-        memory, writing = state
+            encoded = self.encode(source=source, lengths=lengths)
+            state = self.begin(encoded, beams=len(tokens) // len(source))
+        encoded, writing = state
         if self.config.feeding or (self.training and self.config.sampling > 0):
-            hidden, writing = self._write_by_steps(tokens, memory, writing)
+            hidden, writing = self._write_by_steps(tokens, encoded, writing)
         else:
-            hidden, writing = self._write(self.dropout(self.embedding(tokens)), memory, writing)
-        return Output(self.dropout(hidden), None if fresh else Decoding(memory, writing))
+            hidden, writing = self._write(self.dropout(self.embedding(tokens)), encoded, writing)
+        return Output(self.dropout(hidden), None if fresh else Decoding(encoded, writing))
 
-    def _write(self, x: Tensor, memory: Memory, writing: Writing) -> tuple[Tensor, Writing]:
+    def _write(self, x: Tensor, encoded: EncodedSource, writing: Writing) -> tuple[Tensor, Writing]:
         """Vectors x [B * K, T, D] -> h̃ [B * K, T, D'] and where the decoder is then."""
         (*_, h), states = self.decoder(x, writing.states)
         if self.alignment is not None:
-            assert memory.values is not None
-            assert memory.keys is not None
-            h = torch.cat([self.alignment(h, memory.keys, memory.values, memory.mask), h], dim=-1)
+            assert encoded.values is not None
+            assert encoded.keys is not None
+            h = torch.cat([self.alignment(h, encoded.keys, encoded.values, encoded.mask), h], dim=-1)
         h = self.combination(h)
         return h, Writing(states, h[:, -1] if self.config.feeding else None)
 
-    def _write_by_steps(self, tokens: Tensor, memory: Memory, writing: Writing) -> tuple[Tensor, Writing]:
+    def _write_by_steps(self, tokens: Tensor, encoded: EncodedSource, writing: Writing) -> tuple[Tensor, Writing]:
         """What `_write` does, a token at a time, because it reads its last h̃ or its own last guess.
 
         Scheduled sampling (Bengio et al. 2015): in training a token is, with the probability `sampling`, replaced by
@@ -248,16 +248,16 @@ class Seq2Seq(EncoderDecoder):
                 token = torch.where(torch.rand(token.shape, device=token.device) < self.config.sampling, guess, token)
             x = self.dropout(self.embedding(token))
             x = x if writing.fed is None else torch.cat([x, writing.fed], dim=-1)
-            hidden, writing = self._write(x[:, None], memory, writing)
+            hidden, writing = self._write(x[:, None], encoded, writing)
             hidden_steps.append(hidden)
         return torch.cat(hidden_steps, dim=1), writing
 
-    def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:
-        states = memory.first if beams == 1 else map_state(lambda s: s.repeat_interleave(beams, 0), memory.first)
+    def begin(self, encoded: EncodedSource, *, beams: int = 1) -> Decoding:
+        states = encoded.first if beams == 1 else map_state(lambda s: s.repeat_interleave(beams, 0), encoded.first)
         fed = None
         if self.config.feeding:
             fed = self.output.weight.new_zeros(rows_of(states), self.output.weight.shape[1])
-        return Decoding(memory, Writing(states, fed))
+        return Decoding(encoded, Writing(states, fed))
 
     def depths(self) -> list[list[nn.Parameter]]:
         """The decoder's layers lie above those of the encoder, whose vectors they read."""
@@ -266,7 +266,7 @@ class Seq2Seq(EncoderDecoder):
         writes[-1] += [part for part in (self.alignment, self.combination) if part is not None]
         return by_depth(self, (self.embedding, self.source_embedding), *self.encoder.stages(), *writes)
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """Of the encoder, which is what tasks read."""
         return self.encoder.flops()
 
@@ -274,7 +274,7 @@ class Seq2Seq(EncoderDecoder):
         return source * self.encoder.flops() + self._decoder_flops(source, target)
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         """The encoder computes no padding, the decoder does."""
         if "tokens" in inputs:

@@ -23,7 +23,7 @@ class ModelConfig(Config):
         "place": "state_position",
     }
     """Old names of settings in the config.json of earlier runs, with those of today."""
-    UNREAD: ClassVar[Mapping[str, Any]] = {}
+    PLACEHOLDERS: ClassVar[Mapping[str, Any]] = {}
     """Settings that only the data know, with values that will do to describe a model before these are read."""
 
     @model_validator(mode="after")
@@ -60,7 +60,7 @@ class ModelConfig(Config):
 class TokenModelConfig(ModelConfig):
     """Settings of every model that reads tokens."""
 
-    UNREAD: ClassVar[Mapping[str, Any]] = {"vocabulary": 2**20}
+    PLACEHOLDERS: ClassVar[Mapping[str, Any]] = {"vocabulary": 2**20}
 
     OPEN: ClassVar[bool] = False
     """Whether the model reads words that it has no number for, by their letters."""
@@ -87,7 +87,7 @@ class TokenModelConfig(ModelConfig):
 class PictureModelConfig(ModelConfig):
     """Settings of every model that reads pictures."""
 
-    UNREAD: ClassVar[Mapping[str, Any]] = {"image": [224, 224], "channels": 3}
+    PLACEHOLDERS: ClassVar[Mapping[str, Any]] = {"image": [224, 224], "channels": 3}
 
     image: list[int] = Field(
         min_length=2, max_length=2, description="height and width of a picture in pixels; set by the data"
@@ -105,7 +105,7 @@ class PictureModelConfig(ModelConfig):
 class RegionModelConfig(TokenModelConfig):
     """Settings of every model that reads texts with the regions of pictures."""
 
-    UNREAD: ClassVar[Mapping[str, Any]] = {**TokenModelConfig.UNREAD, "region_width": 2048}
+    PLACEHOLDERS: ClassVar[Mapping[str, Any]] = {**TokenModelConfig.PLACEHOLDERS, "region_width": 2048}
 
     region_width: int = Field(ge=1, description="numbers in the vector of a region; set by the data")
 

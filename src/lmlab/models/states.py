@@ -14,7 +14,7 @@ from lmlab.models.abilities import State
 class Decoding(NamedTuple):
     """The state of an encoder-decoder: what it knows of B sources, and K texts in the writing for each."""
 
-    memory: Any  # a nest of tensors [B, ...], read only: all beams of one source share a row
+    encoded: Any  # a nest of tensors [B, ...], read only: all beams of one source share a row
     decoder: Any  # a nest of tensors [B * K, ...], K rows after each other for each source
 
 
@@ -55,8 +55,8 @@ def reset_rows(state: State, *, probability: float) -> State:
 def reorder_state(state: State, index: Tensor) -> State:
     """The state whose row i is the given state's row index[i]: how beams change places."""
     if isinstance(state, Decoding):
-        beams = rows_of(state.decoder) // rows_of(state.memory)
-        return Decoding(reorder_state(state.memory, index // beams), reorder_state(state.decoder, index))
+        beams = rows_of(state.decoder) // rows_of(state.encoded)
+        return Decoding(reorder_state(state.encoded, index // beams), reorder_state(state.decoder, index))
     if isinstance(state, JoinableState):
         return state.select(index)
     return map_state(lambda tensor: tensor.index_select(0, index), state)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from lmlab.layers.characters import USUAL_LETTERS, CharacterWordCNN, CharacterWordLSTM
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.layer_mix import Mix
-from lmlab.layers.padding import choose
+from lmlab.layers.padding import gather_positions
 from lmlab.layers.recurrent import LSTMLayer
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.watching import record_layer
@@ -123,7 +123,7 @@ class Tagger(EncoderModel):
             layers[-1] = torch.cat([layers[-1], found], dim=-1)
         record_layer(*layers)
         h = layers[-1]
-        return Output(h if at is None else choose(h, at))
+        return Output(h if at is None else gather_positions(h, at))
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         """As of any model, but only of words with all that comes with them: vectors without it would mean nothing."""
@@ -165,11 +165,11 @@ class Tagger(EncoderModel):
         spellings = inputs.get("spellings")
         return 0.0 if self.characters is None or spellings is None else self.characters.flops_of(spellings)
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         return self.lower.flops() + (0.0 if self.upper is None else self.upper.flops())
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         """The kernel for rows of unequal length computes no padding."""
         return sum(row_lengths(inputs)) * self.body_flops(1)

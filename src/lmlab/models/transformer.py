@@ -131,7 +131,7 @@ class PreNormDecoderBlock(DecoderBlock):
         return y
 
 
-class Stack(nn.Module):
+class TransformerStack(nn.Module):
     """One side of the Transformer: positions, blocks, and the last norm that pre-norm blocks need."""
 
     def __init__(self, blocks: list[nn.Module], *, positions: nn.Module, config: StacksConfig) -> None:
@@ -147,7 +147,7 @@ class Stack(nn.Module):
         return cast(Tensor, self.dropout(self.embedding_norm(vectors + positions)))
 
 
-class Memory(NamedTuple):
+class EncodedSource(NamedTuple):
     """What the decoder knows of the sources."""
 
     keys_values: tuple[Tensor, ...]  # for each decoder block [B, H, 2, S, d]
@@ -160,7 +160,7 @@ class Memory(NamedTuple):
         cache = BeamCache.empty(
             batch, beams, layers=len(keys_values), heads=heads, head_width=head_width, like=keys_values[0]
         )
-        return Decoding(Memory(keys_values, self.mask), cache)
+        return Decoding(EncodedSource(keys_values, self.mask), cache)
 
 
 class Transformer(EncoderDecoder):
@@ -188,10 +188,12 @@ class Transformer(EncoderDecoder):
         self.scale = math.sqrt(config.width) if config.scale else 1.0
         self.apply(initialise)
 
-    def stack(self, blocks: list[nn.Module]) -> Stack:
+    def stack(self, blocks: list[nn.Module]) -> TransformerStack:
         """One side of the model."""
         order = cast(TransformerConfig, self.config).position_order
-        return Stack(blocks, positions=UnboundedSinusoidalPositions(self.config.width, order=order), config=self.config)
+        return TransformerStack(
+            blocks, positions=UnboundedSinusoidalPositions(self.config.width, order=order), config=self.config
+        )
 
     def read(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """source [B, S], row i of lengths[i] tokens -> the encoder's vectors [B, S, D], zero at padding."""
@@ -221,11 +223,11 @@ class Transformer(EncoderDecoder):
         padding = pack_tokens(inputs["source"], inputs.get("lengths"))
         return Encoded(self._read(inputs["source"], padding), padding)
 
-    def encode(self, **source: Any) -> Memory:
+    def encode(self, **source: Any) -> EncodedSource:
         """The keys and values that the decoder's blocks take from the encoder, made once for each source."""
         x, padding = self.read_source(**source)
         keys_values = (cast(DecoderBlock, block).cross_attention.remember(x, padding) for block in self.decoder.blocks)
-        return Memory(tuple(keys_values), None if padding.mask is None else padding.mask[:, None, None])
+        return EncodedSource(tuple(keys_values), None if padding.mask is None else padding.mask[:, None, None])
 
     def forward(
         self,
@@ -248,30 +250,30 @@ class Transformer(EncoderDecoder):
             mask = None if encoded.padding.mask is None else encoded.padding.mask[:, None, None]
             slots: list[Slots] | list[None] = [None] * len(self.decoder.blocks)
         else:
-            known, mask = state.memory
-            cache, slots = state.decoder.advance(tokens.shape[1], sources=len(state.memory.keys_values[0]))
-            state = Decoding(state.memory, cache)
+            known, mask = state.encoded
+            cache, slots = state.decoder.advance(tokens.shape[1], sources=len(state.encoded.keys_values[0]))
+            state = Decoding(state.encoded, cache)
         for block, each, own in zip(self.decoder.blocks, known, slots, strict=True):
             y = block(y, padding, each, mask, own)
         return Output(padding.unpack(self.decoder.norm(y)), state)
 
-    def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:
-        return memory.begin(beams=beams)
+    def begin(self, encoded: EncodedSource, *, beams: int = 1) -> Decoding:
+        return encoded.begin(beams=beams)
 
     def depths(self) -> list[list[nn.Parameter]]:
         """The decoder's blocks lie above those of the encoder, whose vectors they read."""
         stages = [[block] for side in (self.encoder, self.decoder) for block in side.blocks]
         stages[len(self.encoder.blocks) - 1].append(self.encoder.norm)
         stages[-1].append(self.decoder.norm)
-        return by_depth(self, self.inputs_to_vectors(), *stages)
+        return by_depth(self, self.embedding_parts(), *stages)
 
-    def inputs_to_vectors(self) -> list[nn.Module | nn.Parameter | None]:
+    def embedding_parts(self) -> list[nn.Module | nn.Parameter | None]:
         """What is below the first blocks: embeddings and positions."""
         sides = (self.encoder, self.decoder)
         norms = [part for side in sides for part in (side.positions, side.embedding_norm)]
         return [self.embedding, self.source_embedding, *norms]
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """Of the encoder, which is what tasks read."""
         return self._encoder_flops(window, window * window) / window
 
@@ -280,7 +282,7 @@ class Transformer(EncoderDecoder):
         return self._encoder_flops(S, S * S) + self._decoder_flops(S, T, T * (T + S))
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         """Attention computes padding (pack_tokens), the rest does not."""
         if "tokens" in inputs:

@@ -228,13 +228,13 @@ class TransformerXL(NextTokenModel):
         biases = (self.content_bias, self.position_bias)  # which all blocks share
         return by_depth(self, (self.embedding,), (first, *biases), *((block,) for block in above))
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """2 per weight of a product, and per layer 4·S·D for content and values and 2·S·D for distances.
 
-        S = remembered + window is the number of keys. In training the keys and values of the memory are computed again
+        S = memory_length + window is the number of keys. In training keys and values of the memory are computed again
         in each segment, which is counted, too. W_R R is computed once for the batch and is not counted.
         """
         width, layers = self.config.width, self.config.layers
-        again = 2 * width**2 * remembered / window
+        again = 2 * width**2 * memory_length / window
         matrices = layers * (4 * width**2 + 2 * width * self.config.inner + again)
-        return 2.0 * matrices + 6.0 * (remembered + window) * width * layers
+        return 2.0 * matrices + 6.0 * (memory_length + window) * width * layers

@@ -30,7 +30,7 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_tokens
-from lmlab.layers.padding import Padding, choose
+from lmlab.layers.padding import Padding, gather_positions
 from lmlab.layers.regions import LOCATION, blank_regions, check_regions, locate
 from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import Both, State
@@ -44,7 +44,7 @@ from lmlab.models.settings import RegionModelConfig
 class VilbertConfig(RegionModelConfig, EncoderConfig):
     """The sizes of both streams."""
 
-    UNREAD: ClassVar[Mapping[str, object]] = {**EncoderConfig.UNREAD, **RegionModelConfig.UNREAD}
+    PLACEHOLDERS: ClassVar[Mapping[str, object]] = {**EncoderConfig.PLACEHOLDERS, **RegionModelConfig.PLACEHOLDERS}
 
     direction: Literal["both"] = Field("both", description="attention direction: bidirectional")
     connections: int = Field(2, ge=1, description="co-attention blocks, each before the last blocks of both streams")
@@ -73,7 +73,7 @@ class VilbertConfig(RegionModelConfig, EncoderConfig):
         return EncoderConfig.model_validate({**{name: getattr(self, name) for name in names}, **own})
 
 
-class Part(nn.Module):
+class StreamLayer(nn.Module):
     """What one stream does with the answer a of the other: z = LN(x + a); h = LN(z + FeedForward(z))."""
 
     def __init__(self, width: int, inner: int, config: EncoderConfig) -> None:
@@ -96,8 +96,8 @@ class Connection(nn.Module):
         dropout = config.dropout if config.attention_dropout is None else config.attention_dropout
         shared, heads = config.joint_width, config.joint_heads
         self.attention = CoAttention(config.width, config.picture_width, shared=shared, heads=heads, dropout=dropout)
-        self.words = Part(config.width, config.inner_width, config)
-        self.regions = Part(config.picture_width, config.stream.inner_width, config)
+        self.words = StreamLayer(config.width, config.inner_width, config)
+        self.regions = StreamLayer(config.picture_width, config.stream.inner_width, config)
 
     def forward(self, x: Tensor, y: Tensor, padding: Padding, other: Padding) -> tuple[Tensor, Tensor]:
         to_words, to_regions = self.attention(x, y, padding, other)
@@ -169,7 +169,7 @@ class Vilbert(Encoder):
         padding = pack_tokens(tokens, lengths)
         x = self._enter(tokens, segments, positions, padding)
         words, _ = self._run_streams(x, padding, regions, boxes, region_lengths)
-        return Output(words if at is None else choose(words, at))
+        return Output(words if at is None else gather_positions(words, at))
 
     def _run_streams(
         self, x: Tensor, padding: Padding, regions: Tensor, boxes: Tensor | None, region_lengths: Tensor | None
@@ -213,7 +213,7 @@ class Vilbert(Encoder):
             x, padding, inputs["regions"], inputs.get("boxes"), inputs.get("region_lengths")
         )
         joint = F.relu(self.word_pooler(words[:, 0])) * F.relu(self.region_pooler(regions[:, 0]))
-        return Both(words if at is None else choose(words, at), regions[:, 1:], self.dropout(joint))
+        return Both(words if at is None else gather_positions(words, at), regions[:, 1:], self.dropout(joint))
 
     def match(self, joint: Tensor) -> Tensor:
         """Joint vectors [B, J] -> scores [B, 2]: the text describes the picture (0), or not (1)."""
@@ -247,7 +247,7 @@ class Vilbert(Encoder):
         return by_depth(self, (*tables, *entry), *((block,) for block in self.blocks[:alone]), *connected)
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         """Attention is computed over padding, what works on each place alone is not (pack_tokens)."""
         if "regions" not in inputs:

@@ -40,7 +40,7 @@ FULL = NoPadding()
 class VisualBertConfig(RegionModelConfig, BertConfig):
     """The size of a VisualBERT."""
 
-    UNREAD: ClassVar[Mapping[str, object]] = {**BertConfig.UNREAD, **RegionModelConfig.UNREAD}
+    PLACEHOLDERS: ClassVar[Mapping[str, object]] = {**BertConfig.PLACEHOLDERS, **RegionModelConfig.PLACEHOLDERS}
 
     locations: bool = Field(
         True, description="add the place and size of a region to its vector; published models do not"
@@ -142,7 +142,7 @@ class VisualBert(Bert):
         return by_depth(self, (*tables, *regions), *((block,) for block in self.blocks))
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         """Of words and regions without padding; the projection of regions is computed for padding, too."""
         if "regions" not in inputs:

@@ -25,7 +25,7 @@ from lmlab.layers.attention.multi_head import BidirectionalAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear
-from lmlab.layers.padding import NoPadding, choose
+from lmlab.layers.padding import NoPadding, gather_positions
 from lmlab.layers.watching import is_watched, layers_watched, record_layer
 from lmlab.models.abilities import State
 from lmlab.models.gpt import initialise
@@ -106,7 +106,7 @@ class Block(nn.Module):
         if at is None:
             x = x + self.dropout(self.attention(y, WHOLE))
         else:
-            x = choose(x, at) + self.dropout(self.attention.attend_from(choose(y, at), y, WHOLE))
+            x = gather_positions(x, at) + self.dropout(self.attention.attend_from(gather_positions(y, at), y, WHOLE))
         z: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return z
 
@@ -167,7 +167,7 @@ class ViT(Model):
         record_layer(x)
         hidden = self.norm(last(x))
         record_layer(hidden)
-        return Output(hidden if at is None else choose(hidden, at), None)
+        return Output(hidden if at is None else gather_positions(hidden, at), None)
 
     def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
         hidden: Tensor = self(**inputs, at=at).hidden
@@ -196,7 +196,7 @@ class ViT(Model):
         """FLOPs of the patch embedding of one picture: 2 per weight and patch."""
         return 2.0 * self.patches.weight.numel() * math.prod(self.config.grid)
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """FLOPs of one picture: 2 per weight and position, and 4·T·D per layer and position for attention.
 
         The last layer computes keys and values, 2·D² weights, at all positions, and the rest at a fraction of them.
@@ -208,7 +208,7 @@ class ViT(Model):
         return self.patch_flops() + positions * (self.config.layers * layer - spared)
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         fraction = 1.0 if positions is None else positions / (1 + math.prod(self.config.grid))
         return len(inputs["pixels"]) * self.body_flops(1, fraction=fraction)

@@ -38,7 +38,7 @@ from lmlab.models.model import EncoderDecoder, ModelConfig, Output, by_depth
 from lmlab.models.states import Decoding
 from lmlab.models.transformer import (
     DecoderBlock,
-    Memory,
+    EncodedSource,
     PreNormDecoderBlock,
     PreNormEncoderBlock,
     Source,
@@ -183,11 +183,11 @@ class Whisper(EncoderDecoder):
         sound = torch.zeros(rows, self.config.mels, self._frames_of(window), device=self.device)
         return {"sound": sound, "tokens": torch.zeros(rows, window, dtype=torch.long, device=self.device)}
 
-    def encode(self, *, sound: Tensor, lengths: Tensor | None = None) -> Memory:
+    def encode(self, *, sound: Tensor, lengths: Tensor | None = None) -> EncodedSource:
         """Spectrograms [B, M, F], row i of lengths[i] frames -> the keys and values of every decoder block."""
         x, padding = self._read(sound, lengths)
         keys_values = (cast(DecoderBlock, block).cross_attention.remember(x, padding) for block in self.decoder.blocks)
-        return Memory(tuple(keys_values), _mask_of(padding))
+        return EncodedSource(tuple(keys_values), _mask_of(padding))
 
     def _read(self, sound: Tensor, lengths: Tensor | None) -> tuple[Tensor, Padding]:
         check_sound(sound, self.config)
@@ -229,15 +229,15 @@ class Whisper(EncoderDecoder):
             mask = _mask_of(sources)
             slots: list[Slots] | list[None] = [None] * len(self.decoder.blocks)
         else:
-            known, mask = state.memory
-            cache, slots = state.decoder.advance(tokens.shape[1], sources=len(state.memory.keys_values[0]))
-            state = Decoding(state.memory, cache)
+            known, mask = state.encoded
+            cache, slots = state.decoder.advance(tokens.shape[1], sources=len(state.encoded.keys_values[0]))
+            state = Decoding(state.encoded, cache)
         for block, each, own in zip(self.decoder.blocks, known, slots, strict=True):
             y = block(y, padding, each, mask, own)
         return Output(padding.unpack(self.decoder.norm(y)), state)
 
-    def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:
-        return memory.begin(beams=beams)
+    def begin(self, encoded: EncodedSource, *, beams: int = 1) -> Decoding:
+        return encoded.begin(beams=beams)
 
     def timing_heads(self) -> list[tuple[int, int]]:
         """Those of the settings; without them all heads of the upper half of the decoder."""
@@ -254,7 +254,7 @@ class Whisper(EncoderDecoder):
         stages[-1].append(self.decoder.norm)
         return by_depth(self, tables, *stages)
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """Of the encoder for each of `window` positions, which are two frames each."""
         return self._encoder_flops(2 * window, window, window * window) / window
 
@@ -271,7 +271,7 @@ class Whisper(EncoderDecoder):
         return max(2, min(self.config.frames, math.ceil(self.config.frames * tokens / self.config.window)))
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         if "tokens" in inputs:
             return self.writing_flops(inputs)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.padding import choose
+from lmlab.layers.padding import gather_positions
 from lmlab.layers.watching import record_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
@@ -57,7 +57,7 @@ class Word2Vec(EncoderModel):
         if lengths is not None:
             v = v * (torch.arange(tokens.shape[1], device=v.device) < lengths[:, None])[..., None]
         record_layer(v)
-        return Output(v if at is None else choose(v, at))
+        return Output(v if at is None else gather_positions(v, at))
 
     @property
     def width(self) -> int:
@@ -74,7 +74,7 @@ class Word2Vec(EncoderModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,))
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """None: reading is a look-up."""
         return 0.0
 

@@ -39,7 +39,7 @@ from lmlab.layers.attention.two_stream import (
 )
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.padding import choose, token_mask
+from lmlab.layers.padding import gather_positions, token_mask
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.watching import is_watched, layers_watched, record_layer, watching_layers
 from lmlab.models.abilities import State
@@ -121,7 +121,7 @@ class Text:
         return self.tokens.shape[1]
 
     @property
-    def remembered(self) -> int:
+    def memory_length(self) -> int:
         """M, the number of tokens in the memory."""
         return 0 if self.memory is None else self.memory.layers[0].shape[1]
 
@@ -208,7 +208,7 @@ class XLNet(EncoderModel):
             record_layer(*(each.masked_fill(~real[..., None], 0) for each in layers))
         if at is None or watched:  # hidden are the vectors of all tokens
             hidden = hidden if real is None else hidden.masked_fill(~real[..., None], 0)
-            hidden = hidden if at is None else choose(hidden, at)
+            hidden = hidden if at is None else gather_positions(hidden, at)
         return Output(hidden, memory if real is None else None)
 
     def read_content(self, text: Text, *, mask: Tensor | None, at: Tensor | None) -> tuple[Tensor, Memory]:
@@ -220,7 +220,7 @@ class XLNet(EncoderModel):
             record_layer(h)
             queries = h
             if at is not None and i == len(self.blocks) - 1:  # nothing needs the other tokens' vectors
-                queries, context = choose(h, at), context.at(at, memory=text.remembered)
+                queries, context = gather_positions(h, at), context.at(at, memory=text.memory_length)
             h, layer_inputs = block(queries, h, text.layer_memory(i), context)
             inputs.append(layer_inputs)
         h = self.dropout(h)
@@ -251,7 +251,7 @@ class XLNet(EncoderModel):
 
     def _context(self, text: Text, mask: Tensor | None, queries: QueryStream | None = None) -> AttentionContext:
         """Which keys the tokens, and then the query stream, attend to; `mask` [B, N, T] is the one over the text."""
-        length, memory = text.length, text.remembered
+        length, memory = text.length, text.memory_length
         positions = None if queries is None else queries.positions
         next_tokens = queries is not None and queries.next_tokens
         farthest_back = memory + length if next_tokens else memory + length - 1
@@ -287,35 +287,35 @@ class XLNet(EncoderModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding, self.query), *((block,) for block in self.blocks))
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """FLOPs per token of the content stream: 2 per weight, 4·S·D for content and values, 2·(S + T)·D for distances.
 
-        S = remembered + window is the number of keys. The last layer computes keys and values of all tokens, and the
+        S = memory_length + window is the number of keys. The last layer computes keys and values of all tokens, and the
         rest for a `fraction` of them. W_R R (the distances) is computed once for a batch and is not counted.
         """
-        span, layers = window + remembered, self.config.layers
+        span, layers = window + memory_length, self.config.layers
         queries = self._query_flops(span, distances=span + window)
         return layers * self._key_flops() * span / window + (layers - 1 + fraction) * queries
 
     def head_flops(self) -> float:
         return 0.0 if self.output is None else self.output.flops()
 
-    def filling_flops(self, window: int, *, fraction: float, remembered: int = 0) -> float:
+    def filling_flops(self, window: int, *, fraction: float, memory_length: int = 0) -> float:
         """FLOPs per token of both streams; the query stream predicts a `fraction` of the tokens."""
-        distances = 2 * window + remembered
-        return self.streams_flops(window, fraction=fraction, remembered=remembered, distances=distances)
+        distances = 2 * window + memory_length
+        return self.streams_flops(window, fraction=fraction, memory_length=memory_length, distances=distances)
 
-    def streams_flops(self, window: int, *, fraction: float, remembered: int, distances: int) -> float:
+    def streams_flops(self, window: int, *, fraction: float, memory_length: int, distances: int) -> float:
         """FLOPs per token of both streams with this number of distances.
 
         The keys and values of the memory are computed again.
         """
-        span, layers = window + remembered, self.config.layers
+        span, layers = window + memory_length, self.config.layers
         queries = self._query_flops(span, distances=distances)
         return layers * self._key_flops() * span / window + (layers - 1) * queries + fraction * layers * queries
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
-        body = self.filling_flops(window, fraction=predicted, remembered=self.memory)
+        body = self.filling_flops(window, fraction=predicted, memory_length=self.memory)
         return body + predicted * self.head_flops()
 
     def _key_flops(self) -> float:
@@ -350,13 +350,13 @@ class OrderedFiller(Filler):
         return self.read_in_order(order=order, at=at, **inputs).hidden
 
     def reading_flops(
-        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, remembered: int = 0
+        self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
     ) -> float:
         rows, window = inputs["tokens"].shape
         if positions is None:  # each row is read once for each of its tokens
             return rows * window * window * self.encoder.filling_flops(window, fraction=1 / window)
         fraction = positions / window
-        return rows * window * self.encoder.filling_flops(window, fraction=fraction, remembered=remembered)
+        return rows * window * self.encoder.filling_flops(window, fraction=fraction, memory_length=memory_length)
 
     def read_in_order(self, *, order: Tensor, at: Tensor, state: State = None, **inputs: Any) -> Output:
         """Vectors [B, K, D] that predict the tokens at the positions `at` [B, K], and the new memory.
@@ -417,9 +417,11 @@ class LeftToRight(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return self.model.depths()
 
-    def body_flops(self, window: int, *, fraction: float = 1.0, remembered: int = 0) -> float:
+    def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """FLOPs per token of both streams; no query attends forward."""
-        return self.model.streams_flops(window, fraction=1.0, remembered=remembered, distances=window + remembered)
+        return self.model.streams_flops(
+            window, fraction=1.0, memory_length=memory_length, distances=window + memory_length
+        )
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
-        return self.body_flops(window, remembered=self.model.memory) + self.head_flops()
+        return self.body_flops(window, memory_length=self.model.memory) + self.head_flops()

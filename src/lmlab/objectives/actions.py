@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.corpora.episodes import EpisodeSplit
-from lmlab.data.loaders.episodes import EpisodeLoader, EpisodeWindows
+from lmlab.data.loaders.episode_windows import EpisodeLoader, EpisodeWindows
 from lmlab.metrics.metric import Average, StreamingMetric
 from lmlab.models.abilities import ChoosesActions, State, require
 from lmlab.models.flops import PASSES
@@ -72,6 +72,6 @@ class Actions(PreTraining):
             loss = errors.sum()
         return Loss({"actions": loss}, watched={"action_error": errors.detach()})
 
-    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
         rows, steps = batch.inputs["states"].shape[:2]
         return PASSES * (rows * steps * model.body_flops(steps) + batch.counts["actions"] * model.head_flops())

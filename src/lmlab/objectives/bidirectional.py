@@ -81,7 +81,7 @@ class Bidirectional(PreTraining):
         nats = torch.cat(found)
         return Loss(sums, state, {"nats": nats if self.separator is None else nats[targets != self.separator]})
 
-    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
         """Each direction reads its own text, and predicts each token of it."""
         heads = batch.labels["targets"].numel() * model.head_flops()
         return float(PASSES * (model.embedding_flops_of(batch.inputs) + model.reading_flops(batch.inputs) + heads))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lmlab.config import Config
 from lmlab.data.corpora.pictures.split import PictureSplit, TokenRows
 from lmlab.data.loaders.pictures import PictureLoader, PictureRows
-from lmlab.models.abilities import Captions, LearnsTarget, State, require
+from lmlab.models.abilities import LearnsTarget, State, WritesCaptions, require
 from lmlab.models.model import Model
 from lmlab.objectives.objective import IGNORE, Batch, Loss
 from lmlab.objectives.seq2seq import TargetLoss, evaluate_targets, target_batch
@@ -53,9 +53,9 @@ class PictureTargets(TargetLoss):
         if self.frame is None:
             texts, name = f"{self.fields[-1]}s", type(self).__name__
             raise ValueError(f"{texts} need the frame of their model; give {name} frame_of(model, tokenizer)")
-        self.frame = replace(self.frame, window=window + 1)  # the last token is predicted, and not read
         tokens_of(data, self.fields)
-        return PictureLoader(data, batch=batch, seed=seed)
+        longest = window + 1  # the last token is predicted, and not read
+        return PictureLoader(data, batch=batch, longest=longest, seed=seed)
 
     def parts(self, tokens: Mapping[str, TokenRows], row: int) -> dict[str, NDArray[np.uint32]]:
         """The texts of a row, by the letters of the frame: `b` is the target."""
@@ -65,7 +65,8 @@ class PictureTargets(TargetLoss):
         """Pictures, sources x1 .. xn b if there are any, and target rows b y1 .. ym, to be followed by y1 .. ym b."""
         assert self.frame is not None, "the target is text"
         tokens = tokens_of(raw.split, self.fields)
-        rows = self.frame.rows([self.parts(tokens, row) for row in raw.rows.tolist()])
+        frame = replace(self.frame, window=raw.longest)
+        rows = frame.rows([self.parts(tokens, row) for row in raw.rows.tolist()])
         target, lengths = pad_rows([row.inputs["tokens"].pieces for row in rows])
         sources = {"pixels": self.processor.normalise(raw.pixels)}
         if "source" in rows[0].inputs:
@@ -96,14 +97,14 @@ class Captioning(PictureTargets):
 
     @classmethod
     def needs(cls, config: object) -> tuple[type, ...]:
-        return (LearnsTarget, Captions)
+        return (LearnsTarget, WritesCaptions)
 
     def parts(self, tokens: Mapping[str, TokenRows], row: int) -> dict[str, NDArray[np.uint32]]:
         return {"b": tokens["caption"].row(row)}
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         writer, targets = require(model, LearnsTarget), batch.labels["targets"]
-        hidden, weights = require(model, Captions).attend(batch.inputs["tokens"], pixels=batch.inputs["pixels"])
+        hidden, weights = require(model, WritesCaptions).attend(batch.inputs["tokens"], pixels=batch.inputs["pixels"])
         predicted = targets != IGNORE
         coverage = {"coverage": coverage_of(weights, predicted)} if self.config.coverage else {}
         hidden, targets = hidden[predicted], targets[predicted]

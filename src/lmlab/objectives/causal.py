@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lmlab.config import Config
 from lmlab.data.corpora.corpus import TokenDataset
 from lmlab.data.loaders.loader import Loader
-from lmlab.data.loaders.streams import Items, Streams, Windows
+from lmlab.data.loaders.streams import ItemWindows, Streams, Windows
 from lmlab.layers.watching import watching_layers
 from lmlab.metrics.metric import StreamingMetric, mean_nats
 from lmlab.models.abilities import LearnsNext, State, require
@@ -85,7 +85,7 @@ class Causal(PreTraining):
     def loader(self, data: TokenDataset, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous streams for a stateful model, shuffled windows for others, or items of equal length."""
         tokens = data.tokens[::-1] if self.config.backwards else data.tokens
-        shuffled = Windows if self.item is None or window != self.item + 1 else Items
+        shuffled = Windows if self.item is None or window != self.item + 1 else ItemWindows
         return (Streams if streams else shuffled)(tokens, batch=batch, window=window, seed=seed)
 
     def batch(self, raw: Tensor, generator: np.random.Generator | None = None) -> Batch:
@@ -113,10 +113,10 @@ class Causal(PreTraining):
         terms = {"activation": dropped, "temporal": h[:, 1:] - h[:, :-1]}
         return {name: terms[name].square().mean(-1).sum() for name in self.loss_weights if name in terms}
 
-    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
         reader = require(model, LearnsNext)
         rows, window = batch.inputs["tokens"].shape
-        body = reader.reading_flops(batch.inputs, remembered=remembered)
+        body = reader.reading_flops(batch.inputs, memory_length=memory_length)
         around = model.embedding_flops_of(batch.inputs) + rows * window * reader.head_flops()
         return reader.training_passes(window) * body + PASSES * around
 

@@ -145,7 +145,7 @@ class Contrastive(PreTraining):
         recalls = {name: seen for name in self.watched_metrics if "_at_" in name}
         return loss._replace(watched={**loss.watched, **recalls})
 
-    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
         """Of the encoders, and of the cosines of the batch. Micro-batches that are embedded twice count once."""
         pairs = len(batch.inputs["pixels"])
         space = float(model.config.space)

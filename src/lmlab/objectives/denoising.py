@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from lmlab.config import Config
 from lmlab.data.corpora.corpus import TextSplit
-from lmlab.data.loaders.framing import Part
+from lmlab.data.loaders.framing import FlatTexts
 from lmlab.data.loaders.pairs import frame_pairs, pair_overhead
 from lmlab.data.loaders.passages import PassageRows, Passages
 from lmlab.objectives import noise
@@ -70,8 +70,8 @@ class Denoising(TargetLoss):
         """Source rows are damaged copies of the target rows; where noise makes one too long for a row, it is cut."""
         text = Ragged(raw.tokens, raw.lengths)
         damaged = self._damage(text, raw.begins, generator)
-        source = Part(damaged.tokens, damaged.starts, np.minimum(damaged.lengths, raw.lengths.max()))
-        target = Part(text.tokens, text.starts, text.lengths)
+        source = FlatTexts(damaged.tokens, damaged.starts, np.minimum(damaged.lengths, raw.lengths.max()))
+        target = FlatTexts(text.tokens, text.starts, text.lengths)
         rows = frame_pairs(self.frame, source, target, pads=(self.padding, self.padding))
         return pair_batch(*rows, tokens=int(rows.target_lengths.sum()))
 

@@ -113,8 +113,10 @@ class MaskedRows(PreTraining):
         fixed = not self.config.dynamic
         return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=fixed)
 
-    def _corrupt(self, raw: Rows, generator: np.random.Generator, **fractions: float) -> tuple[Corrupted, Draws]:
-        draws = draw_numbers(raw, generator, dynamic=self.config.dynamic)
+    def _corrupt(
+        self, raw: Rows, generator: np.random.Generator, **fractions: float
+    ) -> tuple[Corrupted, RandomNumbers]:
+        draws = sample_numbers(raw, generator, dynamic=self.config.dynamic)
         corrupted = corrupt(
             raw,
             draws,
@@ -126,10 +128,10 @@ class MaskedRows(PreTraining):
         )
         return corrupted, draws
 
-    def filling_flops(self, filler: FillsMasks, batch: Batch, *, remembered: int = 0) -> float:
+    def filling_flops(self, filler: FillsMasks, batch: Batch, *, memory_length: int = 0) -> float:
         """Floating-point operations of a forward pass: reading a batch, and the output layer at the chosen tokens."""
         positions = self.extra_positions + batch.labels["positions"].shape[1]
-        body = filler.reading_flops(batch.inputs, positions=positions, remembered=remembered)
+        body = filler.reading_flops(batch.inputs, positions=positions, memory_length=memory_length)
         return body + filler.head_flops() * batch.counts["masked"]
 
 
@@ -202,7 +204,7 @@ class Masked(MaskedRows):
             watched["pair_accuracy"] = is_right(scores, labels["pair"])
         return Loss(sums, watched=watched)
 
-    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
         pairs = batch.counts.get("pair", 0)
         judging = pairs * require(model, JudgesPairs).pair_flops() if pairs else 0.0
         return PASSES * (self.filling_flops(require(model, FillsMasks), batch) + judging)
@@ -238,7 +240,7 @@ def is_right(scores: Tensor, targets: Tensor) -> Tensor:
     return scores.detach().argmax(-1) == targets
 
 
-class Draws(NamedTuple):
+class RandomNumbers(NamedTuple):
     """The random numbers of a batch, each [B, T] and even in [0, 1): all that it hangs on besides the rows."""
 
     order: NDArray[np.float64]  # of the units, in which they are chosen
@@ -256,13 +258,13 @@ class Corrupted(NamedTuple):
     targets: Integers  # [B, K] the chosen tokens; IGNORE where a row has fewer
 
 
-def draw_numbers(rows: Rows, generator: np.random.Generator, *, dynamic: bool) -> Draws:
+def sample_numbers(rows: Rows, generator: np.random.Generator, *, dynamic: bool) -> RandomNumbers:
     """New random numbers each time; or, where masking is static, always the same for the same row."""
-    count, shape = len(Draws._fields), rows.tokens.shape
+    count, shape = len(RandomNumbers._fields), rows.tokens.shape
     if dynamic:
-        return Draws(*generator.random((count, *shape)))
+        return RandomNumbers(*generator.random((count, *shape)))
     each = [np.random.default_rng(identity).random((count, shape[1])) for identity in rows.identity]
-    return Draws(*np.stack(each, axis=1))
+    return RandomNumbers(*np.stack(each, axis=1))
 
 
 def count_chosen(masking_rate: float, length: int) -> int:
@@ -272,7 +274,7 @@ def count_chosen(masking_rate: float, length: int) -> int:
 
 def corrupt(
     rows: Rows,
-    draws: Draws,
+    draws: RandomNumbers,
     *,
     pieces: Pieces,
     mask: int,

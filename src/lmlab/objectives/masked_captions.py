@@ -27,7 +27,7 @@ from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsMasks, PredictsRegions, ReadsRegions, State, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
-from lmlab.objectives.masked import Unit, at_masks, corrupt, draw_numbers, is_right
+from lmlab.objectives.masked import Unit, at_masks, corrupt, is_right, sample_numbers
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, collate, pad_rows
@@ -89,7 +89,7 @@ class MaskedCaptions(PreTraining):
         texts = collate(rows, pad=self.pad)
         plain_tokens, lengths = texts["tokens"].numpy(), texts["lengths"].numpy()
         plain = Rows(plain_tokens, np.zeros((len(rows), 2), np.int64), lengths=lengths)
-        draws = draw_numbers(plain, generator, dynamic=True)
+        draws = sample_numbers(plain, generator, dynamic=True)
         corrupted = corrupt(
             plain,
             draws,
@@ -148,7 +148,7 @@ class MaskedCaptions(PreTraining):
             sums["regions"] = (predicted.float() - labels["region_targets"]).square().mean(-1).sum()
         return Loss(sums, watched=watched)
 
-    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
         reader, filler = require(model, ReadsRegions), require(model, FillsMasks)
         total = filler.reading_flops(batch.inputs, positions=1 + batch.labels["positions"].shape[1])
         total += filler.head_flops() * batch.counts["masked"] + reader.match_flops() * len(batch.inputs["tokens"])

@@ -49,19 +49,19 @@ class NegativeSamplingConfig(Config):
     subsample: float = Field(1e-3, ge=0, description="threshold t above which frequent words are left out; 0: none is")
 
 
-class Counted(NamedTuple):
+class WordCounts(NamedTuple):
     """What is counted of a text once, so that no batch costs more for a larger vocabulary."""
 
     keep: NDArray[np.float64]  # the probability [V] that a word is not left out; 0 where it was never seen
     odds: NDArray[np.float64]  # the running sum [V] of how often each is drawn
 
     @classmethod
-    def of(cls, shares: NDArray[np.float64], config: NegativeSamplingConfig) -> Counted:
-        """From the share [V] of each word in the text."""
-        keep = np.ones_like(shares)
+    def of(cls, fractions: NDArray[np.float64], config: NegativeSamplingConfig) -> WordCounts:
+        """From the fraction [V] of each word in the text."""
+        keep = np.ones_like(fractions)
         if config.subsample:
-            keep = np.sqrt(config.subsample / np.maximum(shares, 1e-12)).clip(max=1)
-        return cls(keep * (shares > 0), np.cumsum(shares**config.power * (shares > 0)))
+            keep = np.sqrt(config.subsample / np.maximum(fractions, 1e-12)).clip(max=1)
+        return cls(keep * (fractions > 0), np.cumsum(fractions**config.power * (fractions > 0)))
 
 
 class NegativeSampling(PreTraining):
@@ -71,6 +71,7 @@ class NegativeSampling(PreTraining):
     reads: ClassVar[tuple[str, ...]] = ("text",)
     specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
+    sparse: ClassVar[bool] = True
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {}
     loss_weights: ClassVar[Mapping[str, float]] = {"pairs": 1.0}
 
@@ -82,7 +83,7 @@ class NegativeSampling(PreTraining):
     ) -> None:
         self.config = config or NegativeSamplingConfig()
         self.left_out = [] if tokenizer is None else [tokenizer.boundary, tokenizer.unknown]
-        self._counted: Counted | None = None
+        self._counted: WordCounts | None = None
 
     @classmethod
     def needs(cls, config: NegativeSamplingConfig) -> tuple[type, ...]:
@@ -97,7 +98,7 @@ class NegativeSampling(PreTraining):
                     counts[token] = 0
             if not counts.any():
                 raise ValueError("the text has no known word: give more of it, or --tokenizer words:min=1")
-            self._counted = Counted.of(counts / counts.sum(), self.config)
+            self._counted = WordCounts.of(counts / counts.sum(), self.config)
         return Windows(data.tokens, batch=batch, window=window, seed=seed)
 
     def batch(self, raw: Tensor, generator: np.random.Generator | None = None) -> Batch:
@@ -150,7 +151,7 @@ class NegativeSampling(PreTraining):
         wrong = weight * F.softplus(scores[..., -self.config.drawn :]).mean(-1, keepdim=True)
         return Loss({"pairs": right.sum() + negatives * wrong.sum()})
 
-    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
         """Each of the words that are kept, or its mean, with all words of its row and with those drawn."""
         (rows, time), both = batch.labels["centre"].shape, batch.labels["other"].shape[1]  # T and T + K
         product: float = 2.0 * rows * time * require(model, PredictsNeighbours).width

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.data.loaders.loader import Loader, Mixture
+from lmlab.data.loaders.loader import CombinedLoader, Loader
 from lmlab.metrics.metric import StreamingMetric
 from lmlab.models.abilities import State
 from lmlab.models.model import Model
@@ -75,6 +75,8 @@ class Objective(Protocol):
     """Whether the loss is that of the text itself, token by token, so that bits per byte can be computed from it."""
     additive: ClassVar[bool]
     """Whether the loss of a batch is a sum over its parts; for a contrastive one all parts are embedded first."""
+    sparse: ClassVar[bool]
+    """Whether gradients of embedding tables have only the rows of a batch."""
     separates: bool
     """Whether the metric `nats` leaves out what separates documents, which is predicted but is no text."""
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]]
@@ -152,7 +154,7 @@ def mean_flops(loader: Loader, flops_of: Callable[[Loader, int], tuple[float, Ma
     Batches of the first epoch are counted, up to SAMPLED that are evenly spread over it. Since batches may differ in
     size, it is the FLOPs per unit that are taken from these. Of loaders by turns it is the mean.
     """
-    if isinstance(loader, Mixture):
+    if isinstance(loader, CombinedLoader):
         return sum(fraction * mean_flops(part, flops_of) for fraction, part in loader.parts)
     unit, batches = main_unit(loader.units_per_step), max(1, int(loader.steps_per_epoch))
     counted = [flops_of(loader, number) for number in sorted({k * batches // SAMPLED for k in range(SAMPLED)})]
@@ -165,6 +167,7 @@ class PreTraining:
 
     default_for: ClassVar[tuple[str, ...]] = ()
     additive: ClassVar[bool] = True
+    sparse: ClassVar[bool] = False
     separates: bool = False
 
     @classmethod
@@ -181,14 +184,14 @@ class PreTraining:
     def batch(self, raw: Any, generator: np.random.Generator) -> Batch:
         raise NotImplementedError
 
-    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
-        """FLOPs of the forward and backward pass over a batch, after a memory of `remembered` tokens."""
+    def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
+        """FLOPs of the forward and backward pass over a batch, after a memory of `memory_length` tokens."""
         raise NotImplementedError
 
     def step_flops(self, model: Model, heads: Mapping[str, nn.Module], loader: Loader) -> float:
         def flops_of(part: Loader, number: int) -> tuple[float, Mapping[str, int]]:
             batch = self.batch(part.batch(number), np.random.default_rng([0, number]))
-            remembered = 0 if not model.stateful or part.restarts(1) else model.memory
-            return self.batch_flops(model, batch, remembered=remembered), batch.units
+            memory_length = 0 if not model.stateful or part.restarts(1) else model.memory
+            return self.batch_flops(model, batch, memory_length=memory_length), batch.units
 
         return mean_flops(loader, flops_of)

@@ -131,9 +131,9 @@ class Permutation(MaskedRows):
         watched = {} if model.training else {"accuracy": is_right(filler.logits(chosen), targets)}
         return Loss({"masked": filler.total_nll(chosen, targets)}, state, watched)
 
-    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
         """Those of both streams, and those of the output layer at the predicted tokens."""
-        return PASSES * self.filling_flops(require(model, FillsInOrder), batch, remembered=remembered)
+        return PASSES * self.filling_flops(require(model, FillsInOrder), batch, memory_length=memory_length)
 
 
 def choose(

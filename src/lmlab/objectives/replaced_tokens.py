@@ -104,7 +104,7 @@ class Replaced(MaskedRows):
         replaced = torch.zeros_like(tokens, dtype=torch.bool).index_copy(0, positions, drawn != targets)
         return filled.view(shape), replaced.view(shape)
 
-    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
         """Those of the generator, of its output layer at the chosen tokens, and of the discriminator."""
         detecting = require(model, Detects).detection_flops(batch.inputs)
         return PASSES * (self.filling_flops(require(model, FillsMasks), batch) + detecting)

@@ -66,7 +66,7 @@ class TargetLoss(PreTraining):
         total, plain = smoothed_nll(writer, hidden, targets, smoothing=self.smoothing)
         return Loss({"target": total, "nats": plain.detach()})
 
-    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
         writer = require(model, LearnsTarget)
         return PASSES * (writer.writing_flops(batch.inputs) + batch.counts["target"] * writer.head_flops())
 

@@ -122,8 +122,8 @@ class Transcription(TargetLoss):
             logs, written.gather(1, places), heard, lengths, blank=blank, reduction="sum", zero_infinity=True
         )
 
-    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
-        usual = super().batch_flops(model, batch, remembered=remembered)
+    def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
+        usual = super().batch_flops(model, batch, memory_length=memory_length)
         rows, _, frames = batch.inputs["sound"].shape
         scores = rows * ((frames + 1) // 2) if self.config.ctc else 0
         return usual + PASSES * scores * require(model, LearnsTarget).head_flops()

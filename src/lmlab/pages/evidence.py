@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lmlab.metrics.statistics import wilson
-from lmlab.pages.figures import Agreement, Bin, Reliability
+from lmlab.pages.figures import Agreement, Reliability, ReliabilityBin
 
 UPRIGHT_ABOVE = 90
 """Letters in the head of a confusion matrix above which they are written upright."""
@@ -15,7 +15,7 @@ ENOUGH = 0.02
 """The least gap between confidence and accuracy that is called one."""
 
 
-class Word(NamedTuple):
+class EvidenceWord(NamedTuple):
     """A tagged word of a mistake."""
 
     text: str
@@ -33,7 +33,7 @@ class Mistake:
     texts: Sequence[str] = ()
     predicted: str = ""
     true: str | Sequence[str] = ""
-    words: Sequence[Word] = ()
+    words: Sequence[EvidenceWord] = ()
 
 
 class Confusion(NamedTuple):
@@ -73,7 +73,7 @@ class TypeScores(NamedTuple):
 class Calibration(NamedTuple):
     """Confidence against accuracy; fractions, the bins in percent."""
 
-    bins: Sequence[Bin]
+    bins: Sequence[ReliabilityBin]
     error: float
     confidence: float
     accuracy: float

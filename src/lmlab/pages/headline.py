@@ -46,7 +46,7 @@ class LayerMix:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class ShownCost:
     """What training took; None where it is not known."""
 
     seconds: float | None = None
@@ -81,7 +81,7 @@ class StudyFacts:
     untested: Sequence[str]
     lead: ScoreRow | None
     """The row that the page is about."""
-    pretraining: Mapping[str, Cost | None]
+    pretraining: Mapping[str, ShownCost | None]
     mixes: Sequence[LayerMix]
     evidence: Evidence | None
     evidence_of: str

@@ -18,18 +18,18 @@ from lmlab.pages.views import draw_alignment
 MARK = '<meta name="generator" content="lmlab report">'
 """By which a page is recognised as one of ours."""
 Facts = Mapping[str, Any]
-SHARES = ("accuracy", "recall", "share")
+FRACTIONS = ("accuracy", "recall", "share")
 """Validation figures whose names end so are percentages."""
 
 
 class Sample(NamedTuple):
     """A text that the model wrote, with the setting that it was written with."""
 
-    about: str
+    subtitle: str
     shown: Markup
 
 
-class Translation(NamedTuple):
+class ShownTranslation(NamedTuple):
     """A target that the model wrote from a source, with its alignment if the decoder has attention."""
 
     texts: dict[str, str]
@@ -82,8 +82,8 @@ def _quality_tiles(facts: Facts) -> list[Tile]:
             tiles.append(Tile(f"{valid['bits_per_byte']:.3f}", f"bits per byte, validation (step {valid['step']:,})"))
         else:
             tiles.append(Tile(f"{valid['loss']:.3f}", f"validation loss, nats per prediction (step {valid['step']:,})"))
-        shares = {name: value for name, value in valid.items() if name.endswith(SHARES)}
-        tiles += [Tile(f"{value:.1%}", f"{name.replace('_', ' ')}, validation") for name, value in shares.items()]
+        fractions = {name: value for name, value in valid.items() if name.endswith(FRACTIONS)}
+        tiles += [Tile(f"{value:.1%}", f"{name.replace('_', ' ')}, validation") for name, value in fractions.items()]
     if held := facts["held_out"]:
         pseudo = "pseudo-" * held["pseudo"]
         whole = "" if held["bytes"] >= held["of_bytes"] else f" of {size(held['of_bytes'])}"
@@ -163,12 +163,12 @@ def _samples(facts: Facts) -> list[Sample]:
     return [Sample("", filled(each, each["filled"], each["sample"])) for each in samples.get("masked") or []]
 
 
-def _translations(facts: Facts) -> list[Translation]:
+def _translations(facts: Facts) -> list[ShownTranslation]:
     samples = facts["samples"] or {}
     found = samples.get("translations") or samples.get("reconstructions") or []
     keys = {"source": "source", "model": "text", "reference": "reference"}
     return [
-        Translation(
+        ShownTranslation(
             {name: each[key] if each[key].strip() else "(only white space)" for name, key in keys.items()},
             draw_alignment(*(each["alignment"][side] for side in ("source", "target", "weights")))
             if "alignment" in each

@@ -48,7 +48,7 @@ CORRELATIONS = ("matthews", "pearson", "spearman")
 """Metrics from -1 to 1."""
 
 
-class Score(NamedTuple):
+class ShownScore(NamedTuple):
     """A score with its 95% interval; None where there is none."""
 
     value: float | None
@@ -88,7 +88,7 @@ class ScoreRow:
     layers: str
     seeds: Sequence[float | None]
     """The main metric of each seed."""
-    values: Mapping[str, Score]
+    values: Mapping[str, ShownScore]
     better: str = "higher"
     seconds: float = 0.0
     joules: float = 0.0
@@ -162,15 +162,15 @@ def format_learner(row: Scored, *, always: bool = False) -> str:
     return f"{row.name}, {row.method}{f', {format_layers(row.layers)}' if named else ''}"
 
 
-def clamp(score: Score, metric: str) -> Score:
+def clamp(score: ShownScore, metric: str) -> ShownScore:
     """A score with an interval within the range of the metric: with few seeds it would reach beyond."""
     if metric not in FRACTIONS and metric not in CORRELATIONS:
         return score
     least = -1.0 if metric in CORRELATIONS else 0.0
-    return Score(*(None if value is None else min(1.0, max(least, value)) for value in score))
+    return ShownScore(*(None if value is None else min(1.0, max(least, value)) for value in score))
 
 
-def format_interval(score: Score) -> str:
+def format_interval(score: ShownScore) -> str:
     """The 95% interval, or nothing."""
     if score.low is None or score.high is None:
         return ""

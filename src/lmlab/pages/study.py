@@ -49,7 +49,7 @@ class ScoreLine(NamedTuple):
 
     row: ScoreRow
     name: str
-    about: str
+    subtitle: str
     colour: str
     value: float | None
     low: float | None
@@ -63,7 +63,7 @@ class ScoreTable(NamedTuple):
     """Rows with bars on one axis, scores, intervals and all metrics."""
 
     title: str
-    about: str
+    subtitle: str
     lines: list[ScoreLine]
     axis: Axis
     columns: list[str]
@@ -82,13 +82,13 @@ class CurveRow(NamedTuple):
 class LearningCurve(NamedTuple):
     """Scores by the number of training examples."""
 
-    about: str
+    subtitle: str
     chart: Chart
     columns: list[str]
     rows: list[CurveRow]
 
 
-class Grid(NamedTuple):
+class ScoreGrid(NamedTuple):
     """Scores of models (rows) and methods (columns)."""
 
     methods: list[str]
@@ -152,9 +152,9 @@ def _scores(facts: StudyFacts) -> ScoreTable | None:
         else "No model learnt from them, but its best checkpoint was chosen on them, so the scores are too optimistic: "
         "lmlab before 0.6.0 did so."
     )
-    about = f"On {facts.count:,} {facts.split} examples. {chosen} {_intervals(facts, rows)}"
+    subtitle = f"On {facts.count:,} {facts.split} examples. {chosen} {_intervals(facts, rows)}"
     lead = facts.lead if len(rows) > 1 and any(row is facts.lead for row in rows) else None
-    return _tabulate(facts, rows, title=title, about=about, lead=lead)
+    return _tabulate(facts, rows, title=title, subtitle=subtitle, lead=lead)
 
 
 def _layers(facts: StudyFacts) -> ScoreTable | None:
@@ -162,13 +162,13 @@ def _layers(facts: StudyFacts) -> ScoreTable | None:
     if facts.kind != "layers":
         return None
     rows = [row for row in facts.rows if not row.is_baseline]
-    about = (
+    subtitle = (
         "The model stays as it is, and a new head reads the layers named: the table of Devlin et al. 2019. Where the "
         f"axis does not begin at zero, there are points instead of bars. {_intervals(facts, rows)}"
     )
     best = max(rows, key=lambda row: row.rank(facts.metric), default=None)
     names = [format_layers(row.layers) for row in rows]
-    return _tabulate(facts, rows, title="Which layers to read", about=about, lead=best, names=names, near=True)
+    return _tabulate(facts, rows, title="Which layers to read", subtitle=subtitle, lead=best, names=names, near=True)
 
 
 def _tabulate(
@@ -176,7 +176,7 @@ def _tabulate(
     rows: Sequence[ScoreRow],
     *,
     title: str,
-    about: str,
+    subtitle: str,
     lead: ScoreRow | None,
     names: Sequence[str] = (),
     near: bool = False,
@@ -188,7 +188,7 @@ def _tabulate(
         ScoreLine(
             row=row,
             name=names[number] if names else row.name,
-            about="" if names else _about(row),
+            subtitle="" if names else _subtitle(row),
             colour=COLOURS.get(row.method, OTHER_COLOUR),
             value=row.values[metric].value,
             low=row.values[metric].low,
@@ -201,7 +201,7 @@ def _tabulate(
     ]
     return ScoreTable(
         title=title,
-        about=about,
+        subtitle=subtitle,
         lines=lines,
         axis=choose_axis(rows, metric, near=near),
         columns=[format_metric(name) for name in others],
@@ -211,7 +211,7 @@ def _tabulate(
     )
 
 
-def _about(row: ScoreRow) -> str:
+def _subtitle(row: ScoreRow) -> str:
     """Method, layers and training of a row, and a note."""
     layers = format_layers(row.layers) if row.method == "frozen" and row.layers != "last" else ""
     details = "; ".join(filter(None, (METHODS.get(row.method, ""), layers, format_training(row), row.note)))
@@ -260,11 +260,11 @@ def _curve(facts: StudyFacts) -> LearningCurve | None:
         x_ticks=sorted({point.x for each in series for point in each.points}),
         unit=".1f",
     )
-    about = (
+    subtitle = (
         "Score by the number of training examples; the examples of a smaller number are among those of a larger one. "
         "Dashed: no language model. Whiskers are 95% intervals"
     )
-    about += (
+    subtitle += (
         " for other seeds, which sample other training examples, and other test examples; rings are single seeds."
         if any(len(row.seeds) > 1 for row in facts.rows)
         else " for other test examples, not for other seeds."
@@ -277,7 +277,7 @@ def _curve(facts: StudyFacts) -> LearningCurve | None:
         if not row.is_baseline
     ]
     columns = ["model", "examples", format_metric(metric), "95% interval", "each seed"]
-    return LearningCurve(about, chart, columns + [f"ahead of {name}" for name in baselines], rows)
+    return LearningCurve(subtitle, chart, columns + [f"ahead of {name}" for name in baselines], rows)
 
 
 def _choose_colours(learners: Sequence[tuple[str, str, str]]) -> dict[tuple[str, str, str], str]:
@@ -310,9 +310,9 @@ def _curve_cells(row: ScoreRow, metric: str) -> list[str]:
     return [format_learner(row), f"{row.examples:,}", bold, format_interval(score) or "–", seeds]
 
 
-def _grid(facts: StudyFacts) -> Grid:
+def _grid(facts: StudyFacts) -> ScoreGrid:
     rows = [row for row in facts.rows if not row.is_baseline]
     found = {(row.name, row.method): row for row in rows}
     methods = list(dict.fromkeys(row.method for row in rows))
     lines = {row.name: [found.get((row.name, method)) for method in methods] for row in rows}
-    return Grid(methods, lines, max(rows, key=lambda row: row.rank(facts.metric), default=None))
+    return ScoreGrid(methods, lines, max(rows, key=lambda row: row.rank(facts.metric), default=None))

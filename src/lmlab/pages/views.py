@@ -96,9 +96,9 @@ def to_fragment(view: View) -> Markup:
     return render("view.html", view=view)
 
 
-def to_page(view: View, *, about: str = "") -> Markup:
+def to_page(view: View, *, subtitle: str = "") -> Markup:
     """The analysis as a page that needs nothing else; `about` names the run."""
-    return render("inspection.html", view=view, about=about)
+    return render("inspection.html", view=view, subtitle=subtitle)
 
 
 def draw_alignment(source: Sequence[str], target: Sequence[str], weights: Sequence[Sequence[float]]) -> Heatmap:

@@ -4,7 +4,7 @@ Radford et al. 2019 (GPT-2) wrote tasks as texts to continue; Brown et al. 2020 
 """
 
 from lmlab.prompting.asking import Answers, Asked, ask
-from lmlab.prompting.items import Item, read_items
+from lmlab.prompting.items import PromptItem, read_items
 from lmlab.prompting.templates import BUILTIN, Template, find_template
 
-__all__ = ["BUILTIN", "Answers", "Asked", "Item", "Template", "ask", "find_template", "read_items"]
+__all__ = ["BUILTIN", "Answers", "Asked", "PromptItem", "Template", "ask", "find_template", "read_items"]

@@ -22,7 +22,7 @@ from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.statistics import Estimate, estimate, shared_groups
 from lmlab.progress import ReportProgress
 from lmlab.prompting.fitting import Fitting, fit_prompts
-from lmlab.prompting.items import Item, Items
+from lmlab.prompting.items import PromptItem, PromptItems
 from lmlab.prompting.templates import NORMALISATIONS, Template
 from lmlab.tasks.predicting import answers
 
@@ -62,7 +62,7 @@ class Asked:
 def ask(
     lm: LanguageModel,
     template: Template,
-    items: Items,
+    items: PromptItems,
     *,
     shots: Sequence[int] = (0,),
     seed: int = 0,
@@ -115,7 +115,9 @@ def ask(
     return Asked(answers=found, majority=majority, items=len(asked), repeated=repeated)
 
 
-def sample_examples(template: Template, item: Item, pool: Sequence[Item], *, shots: int, seed: list[int]) -> list[str]:
+def sample_examples(
+    template: Template, item: PromptItem, pool: Sequence[PromptItem], *, shots: int, seed: list[int]
+) -> list[str]:
     """The parts of a prompt: `shots` examples, sampled from the pool without the item, and the item."""
     if not shots:
         return [template.asks(item.fields)]
@@ -152,7 +154,7 @@ class _Answered(NamedTuple):
 def _choose(
     lm: LanguageModel,
     template: Template,
-    asked: Sequence[Item],
+    asked: Sequence[PromptItem],
     prompts: Sequence[str],
     *,
     rule: ChainRule,
@@ -194,7 +196,12 @@ def _choose(
 
 
 def _write(
-    lm: LanguageModel, template: Template, asked: Sequence[Item], prompts: Sequence[str], *, report: ReportProgress
+    lm: LanguageModel,
+    template: Template,
+    asked: Sequence[PromptItem],
+    prompts: Sequence[str],
+    *,
+    report: ReportProgress,
 ) -> _Answered:
     """Write an answer to each item by greedy decoding."""
     written = []
@@ -216,7 +223,7 @@ def _first_word(text: str) -> str:
     return words[0].strip(".,;:!?\"'“”‘’()") if words else ""
 
 
-def _majority(template: Template, asked: Sequence[Item], pool: Sequence[Item]) -> Estimate:
+def _majority(template: Template, asked: Sequence[PromptItem], pool: Sequence[PromptItem]) -> Estimate:
     """The score of always giving the most frequent answer of the pool."""
     true = [item.answer for item in asked]
     if template.kind == "choose":
@@ -227,19 +234,19 @@ def _majority(template: Template, asked: Sequence[Item], pool: Sequence[Item]) -
     return estimate(ExactMatch(), [word] * len(true), true, groups=_contexts(asked))
 
 
-def _contexts(asked: Sequence[Item]) -> Sequence[Hashable] | None:
+def _contexts(asked: Sequence[PromptItem]) -> Sequence[Hashable] | None:
     """The context of each question, if several questions are about the same one; None if each has its own."""
     return shared_groups([item.fields["b"] or number for number, item in enumerate(asked)])
 
 
-class Finetuned(NamedTuple):
+class FinetunedScore(NamedTuple):
     """The score of a fine-tuned run, and the examples that it was tested on."""
 
     score: Estimate
     examples: list[Example]
 
 
-def score_finetuned(lm: LanguageModel, items: Items, *, most: int | None = None, seed: int = 0) -> Finetuned:
+def score_finetuned(lm: LanguageModel, items: PromptItems, *, most: int | None = None, seed: int = 0) -> FinetunedScore:
     """The main metric of a fine-tuned run on the items that `ask` uses with the same `most` and `seed`."""
     asked = list(items.asked)
     if most is not None and most < len(asked):
@@ -253,4 +260,4 @@ def score_finetuned(lm: LanguageModel, items: Items, *, most: int | None = None,
     predicted, true = answers(predictor.predict(examples), examples)
     metrics = predictor.task.metrics
     metric = Accuracy() if predictor.task.name == "classification" else next(iter(metrics.values()))
-    return Finetuned(estimate(metric, predicted, true), examples)
+    return FinetunedScore(estimate(metric, predicted, true), examples)

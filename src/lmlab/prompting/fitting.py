@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lmlab.decoding.chain_rule import windows
 from lmlab.language_model import LanguageModel
-from lmlab.prompting.items import Item
+from lmlab.prompting.items import PromptItem
 from lmlab.prompting.templates import Template
 
 
@@ -32,7 +32,7 @@ class Fitting(NamedTuple):
 
 
 def fit_prompts(
-    lm: LanguageModel, template: Template, asked: Sequence[Item], prompts: Sequence[Sequence[str]]
+    lm: LanguageModel, template: Template, asked: Sequence[PromptItem], prompts: Sequence[Sequence[str]]
 ) -> Fitting:
     """Compute what the model sees of prompts, each given as its parts: the examples, then the item.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections import Counter
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 from lmlab.data.readers.examples import Answer, Example
 from lmlab.data.readers.labelled import read_labelled
+from lmlab.parsing import load_json
 from lmlab.prompting.templates import Template
 
 PASSAGE = 30
@@ -20,7 +20,7 @@ CHOICES = 5
 """Words to choose from in a cloze."""
 
 
-class Item(NamedTuple):
+class PromptItem(NamedTuple):
     """One question to the model, with its correct answer."""
 
     fields: dict[str, str]
@@ -40,14 +40,14 @@ class Item(NamedTuple):
         return str(self.candidates[self.answer] if self.candidates else self.answer[0])
 
 
-class Items(NamedTuple):
+class PromptItems(NamedTuple):
     """Items to answer, and the pool from which examples are sampled."""
 
-    asked: list[Item]
-    pool: list[Item]
+    asked: list[PromptItem]
+    pool: list[PromptItem]
 
 
-def read_items(template: Template, data: str | Path, *, test: str | Path | None = None, seed: int = 0) -> Items:
+def read_items(template: Template, data: str | Path, *, test: str | Path | None = None, seed: int = 0) -> PromptItems:
     """Read the items of a file. Without held-out items, the items to answer are also the pool of examples."""
     path = Path(data).expanduser()
     if template.reads == "examples":
@@ -57,16 +57,16 @@ def read_items(template: Template, data: str | Path, *, test: str | Path | None 
     if template.reads == "pairs":
         pool = [_pair(line, number, path) for number, line in enumerate(_lines(path), start=1) if line.strip()]
         held_out = None if test is None else [_pair(line, 0, Path(test)) for line in _lines(Path(test)) if line.strip()]
-        return Items(held_out or pool, pool)
+        return PromptItems(held_out or pool, pool)
     texts = list(_texts(path))
     make = _last_words if template.makes == "last word" else _clozes
     items = make(texts, random.Random(seed))
     if not items:
         raise ValueError(f"{path} has no passage of {PASSAGE} words or more to make items from, or too few words")
-    return Items(items, items)
+    return PromptItems(items, items)
 
 
-def _from_examples(template: Template, path: Path, test: str | Path | None) -> Items:
+def _from_examples(template: Template, path: Path, test: str | Path | None) -> PromptItems:
     labelled = read_labelled(path, test=test)
     train = labelled.train
     held_out = labelled.test or labelled.valid or train
@@ -75,18 +75,18 @@ def _from_examples(template: Template, path: Path, test: str | Path | None) -> I
     names = sorted({str(example.label) for example in train if isinstance(example.label, str)})
     pool = [_item(template, example, names) for example in train]
     asked = pool if held_out is train else [_item(template, example, names) for example in held_out]
-    return Items(asked, pool)
+    return PromptItems(asked, pool)
 
 
-def _item(template: Template, example: Example, names: Sequence[str]) -> Item:
+def _item(template: Template, example: Example, names: Sequence[str]) -> PromptItem:
     a = " ".join(example.a) if isinstance(example.a, tuple) else example.a
     fields = {"a": a, "b": example.b or ""}
     if template.kind == "write":
         labels = example.label if isinstance(example.label, tuple) else (str(example.label),)
         right = tuple(each.text if isinstance(each, Answer) else str(each) for each in labels)
-        return Item(fields, (), right or ("",), example)
+        return PromptItem(fields, (), right or ("",), example)
     if example.choices:
-        return Item(fields, example.choices, int(example.label), example)
+        return PromptItem(fields, example.choices, int(example.label), example)
     if not names or not isinstance(example.label, str):
         raise ValueError("the answers to choose from are classes or choices; these examples have none of them")
     words = tuple(map(template.word_for, names))
@@ -94,26 +94,26 @@ def _item(template: Template, example: Example, names: Sequence[str]) -> Item:
         raise ValueError(
             f"the labels {', '.join(names)} need different words, but have {', '.join(words)}; correct [labels]"
         )
-    return Item(fields, words, names.index(example.label), example)
+    return PromptItem(fields, words, names.index(example.label), example)
 
 
-def _pair(line: str, number: int, path: Path) -> Item:
+def _pair(line: str, number: int, path: Path) -> PromptItem:
     source, tab, target = line.partition("\t")
     if not tab:
         raise ValueError(f"{path}, line {number}: no tab between the two texts")
-    return Item({"a": source.strip(), "b": ""}, (), (target.strip(),))
+    return PromptItem({"a": source.strip(), "b": ""}, (), (target.strip(),))
 
 
-def _last_words(texts: Iterable[str], dice: random.Random) -> list[Item]:
+def _last_words(texts: Iterable[str], dice: random.Random) -> list[PromptItem]:
     """Passages without their last word, as in LAMBADA (Paperno et al. 2016)."""
     found = []
     for text in texts:
         if (cut := re.fullmatch(r"(?s)(.*\S)\s+(\w[\w'’-]*)[^\w\s]*\s*", text)) is not None:
-            found.append(Item({"a": cut[1], "b": ""}, (), (cut[2],)))
+            found.append(PromptItem({"a": cut[1], "b": ""}, (), (cut[2],)))
     return found
 
 
-def _clozes(texts: Iterable[str], dice: random.Random) -> list[Item]:
+def _clozes(texts: Iterable[str], dice: random.Random) -> list[PromptItem]:
     """Passages with a word removed, and other words of the same text to choose from (Hill et al. 2016)."""
     passages = [text for text in texts if len(text.split()) >= 8]
     counts = Counter(word for text in passages for word in re.findall(r"\b[^\W\d_]{4,}\b", text))
@@ -134,7 +134,7 @@ def _clozes(texts: Iterable[str], dice: random.Random) -> list[Item]:
         dice.shuffle(choices)
         before, after = text[: removed.start()].rstrip(), text[removed.end() :]
         found.append(
-            Item({"a": before, "b": ""}, tuple(f"{word}{after}" for word in choices), choices.index(removed[0]))
+            PromptItem({"a": before, "b": ""}, tuple(f"{word}{after}" for word in choices), choices.index(removed[0]))
         )
     return found
 
@@ -144,7 +144,7 @@ def _texts(path: Path) -> Iterable[str]:
     if path.suffix == ".jsonl":
         for number, line in enumerate(_lines(path), start=1):
             try:
-                yield str(json.loads(line)["text"])
+                yield str(load_json(line)["text"])
             except (ValueError, KeyError, TypeError):
                 raise ValueError(f'{path}, line {number}: no JSON object with a "text"') from None
         return

@@ -20,7 +20,7 @@ from lmlab.runs.storage import (
     MODEL,
     DamagedError,
     read_json,
-    read_tensors,
+    read_sealed,
     write_bytes,
     write_json,
     write_manifest,
@@ -31,6 +31,7 @@ from lmlab.training.checkpointer import kept_checkpoints, kept_heads
 COPIED = (
     *("config.json", "tokenizer.json", "tokenizer_options.json", "source_tokenizer.json"),
     *("source_tokenizer_options.json", "frame.json", "chat.json", "recipe.json", "task.json"),
+    "processor.json",
 )
 
 
@@ -76,7 +77,7 @@ def average_tensors(paths: Sequence[Path], *, kind: type = object) -> dict[str, 
     total: dict[str, Tensor] = {}
     last: dict[str, Tensor] = {}
     for path in paths:
-        last = with_new_names(read_tensors(path), kind)
+        last = with_new_names(read_sealed(path), kind)
         if total and {name: tensor.shape for name, tensor in last.items()} != {n: t.shape for n, t in total.items()}:
             raise DamagedError(f"{path} does not have the same weights as {paths[0]}, so they have no mean")
         for name, tensor in last.items():

@@ -66,7 +66,6 @@ def model_card(
     """
     system = find(recipe.kind)
     does = DESCRIPTIONS[system.does[0]].does
-    cost, grid = Cost(*progress.cost), find_grid(recipe.train.country)
     settings = "\n".join(f"| {name} | {value} |" for name, value in recipe.model.items())
     ended = {"budget": "until the budget was spent", "early": "until early stopping"}.get(progress.ended, "interrupted")
     quality = (
@@ -76,30 +75,16 @@ def model_card(
     )
     verbs = " and ".join(f"`{each.replace('{run}', 'RUN')}`" for each in commands)
     use = f"Use it with {verbs}, or in Python with" if verbs else "Use it in Python with"
-    tokenizer: Tokenizer | SequenceTokenizer | None = corpus.tokenizer
     on_text = recipe.objective["kind"] not in TASKS
     lossy = f" ({LOSSY})" if on_text and progress.best is not None and corpus.loses(corpus.valid) else ""
-    named = ", ".join(recipe.data.named)
-    unit = main_unit(progress.units) if on_text else "training examples"
-    learnt = f"| data | {named}: {corpus.train.size:,} {unit} |"
-    if tokenizer is not None and on_text and corpus.media is None:
-        learnt = (
-            f"| text | {named}: {corpus.train.as_text().bytes:,} bytes, {corpus.train.size + 1:,} training tokens |"
-        )
-    if isinstance(corpus.processor, SequenceTokenizer):
-        learnt = f"| data | {named}: {corpus.train.describe()} |"
-        tokenizer = corpus.processor
-    if tokenizer is not None:
-        learnt = f"| tokenizer | {tokenizer.spec}, vocabulary of {tokenizer.vocabulary:,} tokens |\n{learnt}"
+    learnt = describe_data(recipe, corpus, unit=main_unit(progress.units) if on_text else "training examples")
     checked = "".join(f"\n| data check | {line} |" for line in corpus.checked)
     trained = "It was trained with lmlab." if on_text else describe_task(recipe.objective, recipe.origin)
     changed = "".join(f"\n| changed after step {step:,} | {what} |" for step, what in changes)
-    train = recipe.train
-    gradients = f"\n| optimizer | {train.optimizer}, learning rate {train.rate:g}, {train.schedule} schedule |"
     counted, article = recipe.kind == "ngram", with_article(recipe.kind).split()[0]
-    read = describe_units(progress.units)
+    train, read = recipe.train, describe_units(progress.units)
     how = f"counted once over {read}" if counted else f"{progress.step:,} steps, {read}"
-    processors = f"{cost.cpu_seconds:,.1f} CPU s" + (f", {cost.gpu_seconds:,.1f} GPU s" if cost.gpu_seconds else "")
+    optimizer = f"\n| optimizer | {train.optimizer}, learning rate {train.rate:g}, {train.schedule} schedule |"
     return f"""# {recipe.kind}
 
 This is {article} `{recipe.kind}` model: {system.summary} ({system.paper}). It {does}. {trained}
@@ -114,21 +99,48 @@ This is {article} `{recipe.kind}` model: {system.summary} ({system.paper}). It {
 ## Cost
 | | |
 |---|---|
-| parameters | {parameters.total:,}: {parameters.embedding:,} embedding, {parameters.non_embedding:,} other |
-| training FLOPs | {"0: n-grams are counted" if counted else f"{progress.flops:.3g}"} |
-| time | {cost.seconds:,.1f} s ({processors}) |
-| energy | {cost.joules / 3600:.3g} Wh (method: {progress.energy_method}) |
-| CO2e | {grid.grams(cost.joules):.3g} g (at {grid.grams_per_kwh:g} g/kWh: {grid.name}, {grid.source}) |
-{f"| codecarbon | {codecarbon} |{chr(10)}" if codecarbon else ""}
+{describe_cost(recipe, progress, parameters, codecarbon=codecarbon)}
 ## Settings
 | setting | value |
 |---|---|
 {settings}
-| budget | {recipe.train.budget} |{"" if counted else gradients}
-| seed | {recipe.train.seed} |{changed}
+| budget | {train.budget} |{"" if counted else optimizer}
+| seed | {train.seed} |{changed}
 
 {use} `lmlab.load("RUN")`. RUN is the path of this folder.
 """
+
+
+def describe_data(recipe: Described, corpus: Corpus, *, unit: str) -> str:
+    """Rows of the table: the tokenizer, if there is one, and what the run learnt from; `unit` is what is counted."""
+    named, train = ", ".join(recipe.data.named), corpus.train
+    tokenizer: Tokenizer | SequenceTokenizer | None = corpus.tokenizer
+    learnt = f"| data | {named}: {train.size:,} {unit} |"
+    if corpus.sequence_tokenizer is not None:
+        learnt, tokenizer = f"| data | {named}: {train.describe()} |", corpus.sequence_tokenizer
+    elif tokenizer is not None and recipe.objective["kind"] not in TASKS and corpus.media is None:
+        learnt = f"| text | {named}: {train.as_text().bytes:,} bytes, {train.size + 1:,} training tokens |"
+    if tokenizer is None:
+        return learnt
+    return f"| tokenizer | {tokenizer.spec}, vocabulary of {tokenizer.vocabulary:,} tokens |\n{learnt}"
+
+
+def describe_cost(recipe: Described, progress: TrainingProgress, parameters: Parameters, *, codecarbon: str) -> str:
+    """Rows of the table of costs."""
+    cost, grid = Cost(*progress.cost), find_grid(recipe.train.country)
+    flops = "0: n-grams are counted" if recipe.kind == "ngram" else f"{progress.flops:.3g}"
+    processors = f"{cost.cpu_seconds:,.1f} CPU s" + (f", {cost.gpu_seconds:,.1f} GPU s" if cost.gpu_seconds else "")
+    sizes = f"{parameters.total:,}: {parameters.embedding:,} embedding, {parameters.non_embedding:,} other"
+    grams = f"{grid.grams(cost.joules):.3g} g (at {grid.grams_per_kwh:g} g/kWh: {grid.name}, {grid.source})"
+    rows = {
+        "parameters": sizes,
+        "training FLOPs": flops,
+        "time": f"{cost.seconds:,.1f} s ({processors})",
+        "energy": f"{cost.joules / 3600:.3g} Wh (method: {progress.energy_method})",
+        "CO2e": grams,
+        "codecarbon": codecarbon,
+    }
+    return "".join(f"| {name} | {value} |\n" for name, value in rows.items() if value)
 
 
 def describe_task(task: Mapping[str, Any], origin: str | None) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,9 @@ from lmlab.runs.jobs import Callbacks
 from lmlab.runs.model_files import load_model
 from lmlab.runs.recipe import Recipe
 from lmlab.runs.storage import (
+    METRICS,
     MODEL,
+    PROGRESS,
     DamagedError,
     read_json,
     replace_tensors,
@@ -31,9 +36,10 @@ from lmlab.training.budget import parse_budget
 from lmlab.training.energy_meter import Cost, EnergyMeter, total_cost
 from lmlab.training.evaluation import Evaluation
 from lmlab.training.progress import TrainingProgress
-from lmlab.units import bits_per_byte
+from lmlab.units import bits_per_byte, parse_bytes
 
-PROGRESS = "progress.json"
+CHUNK = 2**18
+"""Tokens that are scored at a time."""
 
 
 class InterruptedCountError(Exception):
@@ -52,6 +58,7 @@ class Counting:
         self.cls, self.corpus, self.config, self.grid = cls, corpus, config, find_grid(recipe.train.country)
         budget = parse_budget(recipe.train.budget)
         tokens = corpus.train.as_tokens().tokens
+        self.memory = recipe.train.memory
         self.tokens = tokens[: int(budget.amount)] if budget.unit == "tokens" else tokens
         self.valid = None if corpus.valid is None else corpus.valid.as_tokens()
 
@@ -67,21 +74,40 @@ class Counting:
 
         meter = EnergyMeter()
         try:
-            valid = None if self.valid is None else self.valid.tokens
-            model = self.cls.fit(self.tokens, config=self.config, valid=valid, progress=report)
+            model = self._count(path, report)
         except InterruptedCountError:
             return TrainingProgress(), Parameters(0, 0)
         cost = meter.lap()
-        replace_tensors(path / MODEL, model.tensors())
         progress, line = self._measure(model, cost, meter.method)
         parameters = count_parameters(model)
         total = total_cost(cost, parameters=parameters, flops=0.0, method=meter.method, grid=self.grid)
         lines = [line, {"step": 1, **progress.units, **total}]
-        write_bytes(path / "metrics.jsonl", "".join(json.dumps(each) + "\n" for each in lines).encode())
+        content = "".join(json.dumps(each) + "\n" for each in lines).encode()
+        progress.metrics_bytes, progress.metrics_sha256 = len(content), hashlib.sha256(content).hexdigest()
+        write_bytes(path / METRICS, content)
         write_json(path / PROGRESS, progress.model_dump())
         write_manifest(path)
         calls.reporter.log(line, progress)
         return progress, parameters
+
+    def _count(self, path: Path, report: Callable[[str, float], None]) -> Any:
+        """The model, estimated and saved: in memory, or on disk within a given amount of memory."""
+        if self.memory is None:
+            valid = None if self.valid is None else self.valid.tokens
+            model = self.cls.fit(self.tokens, config=self.config, valid=valid, progress=report)
+            replace_tensors(path / MODEL, model.tensors())
+            return model
+        folder = path / "counting"
+        shutil.rmtree(folder, ignore_errors=True)  # of a count that was killed
+        folder.mkdir()
+        try:
+            counted = self.cls.fit_on_disk(
+                self.tokens, config=self.config, memory=parse_bytes(self.memory), folder=folder, progress=report
+            )
+            replace_tensors(path / MODEL, counted.tensors())
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return load_model(path)[0]
 
     def _find_finished(self, path: Path) -> TrainingProgress | None:
         """The progress of a finished count of at least these tokens; None if there is none."""
@@ -130,10 +156,13 @@ def score_split(model: PredictsNext, split: TokenDataset) -> Evaluation:
 
 def score_stream(model: PredictsNext, split: TokenDataset) -> Evaluation:
     """Nats per token of a split, and `nats` of the text alone, without the boundaries between documents."""
-    raw = torch.from_numpy(split.tokens.astype("int64"))[None]
-    nats, _ = model.score(raw[:, :-1], raw[:, 1:], model.start(1))
     text = np.ones(len(split.tokens), dtype=bool)
     text[np.asarray(split.documents)[1:] - 1] = False
     text[-1] = False
-    each = nats[0].double()
+    state, parts = model.start(1), []
+    for start in range(0, len(split.tokens) - 1, CHUNK):
+        raw = torch.from_numpy(split.tokens[start : start + CHUNK + 1].astype("int64"))[None]
+        nats, state = model.score(raw[:, :-1], raw[:, 1:], state)
+        parts.append(nats[0].double())
+    each = torch.cat(parts)
     return Evaluation(float(each.mean()), {"nats": float(each[torch.from_numpy(text[1:])].mean())})

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
+from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.examples import ExampleSplit
+from lmlab.objectives import complete_settings
 from lmlab.progress import ReportProgress
 from lmlab.runs.jobs import Callbacks, Training
-from lmlab.runs.model_files import load_weights
+from lmlab.runs.model_files import load_heads, load_weights, read_heads
 from lmlab.runs.recipe import Recipe
-from lmlab.runs.storage import MODEL, read_folder, read_json, read_tensors
+from lmlab.runs.storage import HEADS, MODEL, TASK, read_folder, read_json, read_tensors
 from lmlab.tasks.frozen_vectors import hash_weights, vectors_flops, with_vectors
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.predicting import TaskValidator
@@ -26,6 +28,7 @@ from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.word_vectors import read_word_vectors
 from lmlab.training.devices import own_randomness
 from lmlab.training.energy_meter import Cost, EnergyMeter
+from lmlab.training.micro_batches import rows_of_loader
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.trainer import plan_steps
 from lmlab.training.weight_average import check_average
@@ -43,7 +46,7 @@ class FineTuning(Training):
             self.learner.model.requires_grad_(False)
         if (vectors := recipe.objective.get("vectors")) is not None and Path(vectors).is_file():
             start_from_word_vectors(self.learner.model, self.corpus.text_tokenizer, vectors)
-        if origin is not None:
+        if origin is not None and not keep_heads(self.learner.heads, recipe.objective, self.corpus, Path(origin)):
             start_from_pooler(self.learner.model, self.learner.heads)
 
     @property
@@ -68,13 +71,11 @@ class FineTuning(Training):
         self._plan_steps()
 
     def _plan_steps(self) -> None:
-        self.plan = plan_steps(
-            self.learner, self.loader, self.settings, flops_before=self.reading_flops, world=self.world
-        )
+        self.plan = plan_steps(self.learner, self.loader, self.settings, flops_before=self.reading_flops)
 
     def _use(self, items: Sequence[Sequence[Item]]) -> None:
         train, valid = items
-        batch, seed = self.settings.batch, self.settings.seed
+        batch, seed = rows_of_loader(self.settings, continuous=False), self.settings.seed
         self.loader = self.task.make_loader(train, batch=batch, seed=seed)
         self.evaluate = None
         if valid:
@@ -84,10 +85,18 @@ class FineTuning(Training):
     def run(self, path: Path, calls: Callbacks) -> tuple[TrainingProgress, Parameters]:
         meter = EnergyMeter(self.learner.device)
         compute = self._complete_items if self.task.config.trains_model else self._compute_vectors
-        try:
-            with own_randomness(self.learner.device, seed=0):  # the same run, whether computed or found in the cache
+
+        def read_examples() -> bool:
+            """Whether it was finished; one process computes, and the others find it in the cache."""
+            try:
                 compute(path, calls)
-        except InterruptedReadingError:
+            except InterruptedReadingError:
+                return False
+            return True
+
+        with own_randomness(self.learner.device, seed=0):  # the same run, whether computed or found in the cache
+            finished = all(self.world.gather(self.world.first(read_examples)))
+        if not finished:
             last = read_folder(path / "last", lambda folder: read_json(folder / "progress.json"))
             return TrainingProgress.model_validate({**(last or {}), "ended": ""}), self.counted
         reading = meter.lap()
@@ -161,6 +170,20 @@ def start_from_word_vectors(model: nn.Module, tokenizer: Tokenizer, path: str) -
     numbers = torch.tensor([vocabulary[word] for word in found.words], dtype=torch.long)
     embedding.weight[numbers] = torch.from_numpy(found.vectors).to(embedding.weight)
     return len(numbers)
+
+
+def keep_heads(heads: nn.ModuleDict, settings: Mapping[str, Any], corpus: Corpus, origin: Path) -> bool:
+    """Begin with the heads of a run that has learnt the same task with the same classes; return whether it has."""
+    if not (origin / TASK).is_file() or not (origin / HEADS).is_file():
+        return False
+    own, learnt = complete_settings(settings, corpus), read_json(origin / TASK)
+    if any(own.get(name) != learnt.get(name) for name in ("kind", "labels")):
+        return False
+    shapes = {name: weight.shape for name, weight in heads.state_dict().items()}
+    if shapes != {name: weight.shape for name, weight in read_heads(origin).items()}:
+        return False
+    load_heads(origin, heads)
+    return True
 
 
 @torch.no_grad()

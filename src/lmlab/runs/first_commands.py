@@ -10,7 +10,6 @@ from lmlab.data.corpora.corpus import Corpus
 from lmlab.models import find
 from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.objectives import TASKS, load_objective
-from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 WORDS = 4
 LONGEST = 32
@@ -33,8 +32,8 @@ def next_commands(kind: str, corpus: Corpus, objective: Mapping[str, Any]) -> tu
         return commands
     if objective.get("backwards"):
         return BACKWARD_COMMANDS
-    if isinstance(corpus.processor, SequenceTokenizer):
-        return corpus.processor.examples()
+    if corpus.sequence_tokenizer is not None:
+        return corpus.sequence_tokenizer.examples()
     commands = DESCRIPTIONS[find(kind).does[0]].commands
     if not any("{prompt}" in command or "{masked}" in command for command in commands):
         return commands

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -16,17 +17,20 @@ from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
 from lmlab.data.corpora.mixture import MixtureConfig, MixtureSplit
 from lmlab.data.corpora.pictures.split import PictureSplit
+from lmlab.data.corpora.recordings import SpeechConfig, split_clips
 from lmlab.data.corpora.sequences import SequenceSplit
+from lmlab.data.readers.clips import SpeechClip
 from lmlab.data.readers.media import Picture
 from lmlab.data.readers.pictures.decoding import read_picture
 from lmlab.data.readers.text import STANDARD_INPUT
 from lmlab.runs.jobs import Reporter, Silent
 from lmlab.runs.model_files import load_source_tokenizer, load_tokenizer
-from lmlab.runs.recipe import Record, read_record
+from lmlab.runs.recipe import RecipeRecord, read_record
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.files import without_last
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.processors.sequences import SequenceTokenizer
+from lmlab.tokenizers.tokenizer import TokenizerWarning
 from lmlab.tokenizers.training import is_path
 
 
@@ -113,8 +117,21 @@ def held_out_pictures(path: str | Path) -> PictureSplit:
     return split
 
 
+def find_held_out_clips(path: str | Path) -> list[SpeechClip]:
+    """The recordings with their texts that a run did not learn from: its test clips, else its validation clips."""
+    path = as_path(path)
+    config = read_record(path).recipe.data
+    if not isinstance(config, SpeechConfig):
+        raise ValueError(f"{path} was not trained on recordings: give a table of clips")
+    parts = split_clips(config)
+    for name in ("test", "valid"):
+        if clips := parts.get(name):
+            return clips
+    raise ValueError(f"{path} held out no recordings: give a table of clips")
+
+
 def reopen_corpus(
-    record: Record, path: Path, reporter: Reporter, *, prepare: Callable[..., Corpus] = prepare
+    record: RecipeRecord, path: Path, reporter: Reporter, *, prepare: Callable[..., Corpus] = prepare
 ) -> Corpus:
     """The text of a run, encoded with the run's tokenizer as it was when the run began; from the cache if possible.
 
@@ -149,14 +166,16 @@ def reopen_corpus(
     own = processor if tokenizer is None else _encoder(tokenizer, specials, record.encoder_sha256)
 
     def prepared(encoder: str | Processor | None, source_encoder: str | Tokenizer | None) -> Corpus:
-        return prepare(
-            recipe.data,
-            processor=encoder,
-            source=source_encoder,
-            specials=specials,
-            progress=reporter.stage,
-            **further,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TokenizerWarning)  # it was given when the run began
+            return prepare(
+                recipe.data,
+                processor=encoder,
+                source=source_encoder,
+                specials=specials,
+                progress=reporter.stage,
+                **further,
+            )
 
     corpus = prepared(
         own if processor is not None or specs.spec is None or is_path(specs.spec) else specs.spec,

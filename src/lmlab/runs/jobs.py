@@ -22,14 +22,15 @@ from lmlab.metrics.bleu import Bleu
 from lmlab.models.abilities import PredictsNext, WritesTarget, ability
 from lmlab.models.model import Model
 from lmlab.objectives import complete_settings, create_objective
-from lmlab.runs.model_files import copy_weights, teach_letters
+from lmlab.runs.model_files import copy_weights, set_spellings
 from lmlab.runs.recipe import Recipe
 from lmlab.tokenizers.frames import Frame
 from lmlab.training.checkpointer import Checkpointer
 from lmlab.training.devices import choose_device, keep_buffers
-from lmlab.training.distributed import ALONE, World
+from lmlab.training.distributed.world import ALONE, World
 from lmlab.training.evaluation import Evaluate, Validator, evaluate_parts, term_name
 from lmlab.training.learner import Learner
+from lmlab.training.micro_batches import rows_of_loader
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.trainer import Trainer, plan_steps
 from lmlab.training.weight_average import check_average
@@ -47,7 +48,7 @@ class Reporter(Protocol):
     def stage(self, name: str, done: int, total: int) -> None:
         """Called while data are prepared."""
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RunPlan) -> None:
         """Called when everything is ready, before training."""
 
     def log(self, line: dict[str, Any], progress: TrainingProgress) -> None:
@@ -59,12 +60,12 @@ class Silent:
 
     def stage(self, name: str, done: int, total: int) -> None: ...
 
-    def begin(self, plan: Plan) -> None: ...
+    def begin(self, plan: RunPlan) -> None: ...
 
     def log(self, line: dict[str, Any], progress: TrainingProgress) -> None: ...
 
 
-class Plan(NamedTuple):
+class RunPlan(NamedTuple):
     """A run that is ready to begin: its recipe, folder, data and size."""
 
     recipe: Recipe
@@ -81,7 +82,7 @@ class Callbacks(NamedTuple):
     on_begin: Callable[[TrainingProgress], None]  # before anything is written; not if the work is finished already
 
 
-class Job(Protocol):
+class RunJob(Protocol):
     """The work of a run; its constructor finds everything that is wrong with the settings."""
 
     @property
@@ -111,7 +112,7 @@ class Training:
         device = choose_device(self.settings.device)
         torch.manual_seed(self.settings.seed)
         model = cls(config)
-        teach_letters(model, corpus.tokenizer)
+        set_spellings(model, corpus.tokenizer)
         if origin is not None:
             copy_weights(model, Path(origin))
         settings = complete_settings(recipe.objective, corpus)
@@ -135,12 +136,15 @@ class Training:
         streams = self.settings.streams(stateful=model.stateful)
         check_memory(model, corpus.train.size)
 
-        def load(part: Any) -> Loader:
-            loader = objective.loader(part, batch=self.settings.batch, window=window, seed=seed, streams=streams)
+        def load(part: Any, *, continuous: bool = streams) -> Loader:
+            rows = rows_of_loader(self.settings, continuous=continuous)
+            loader = objective.loader(part, batch=rows, window=window, seed=seed, streams=streams)
+            if continuous and not loader.continuous:  # what it reads has no order
+                return load(part, continuous=False)
             return vary(loader) if order == "varied" else loader
 
         self.loader = corpus.train.loader(load, seed=seed)
-        self.plan = plan_steps(self.learner, self.loader, self.settings, world=self.world)
+        self.plan = plan_steps(self.learner, self.loader, self.settings)
         self.evaluate: Evaluate | None = None
         if corpus.valid is not None:
             self.evaluate = validation(
@@ -150,7 +154,7 @@ class Training:
                 streams=streams,
                 tokens=self.settings.evaluation_tokens,
                 more=self._more_metrics(recipe),
-                rows=None if objective.additive else self.settings.batch * self.settings.accumulate * self.world.size,
+                rows=None if objective.additive else self.settings.batch * self.settings.accumulate,
             )
             self._check_watch(corpus.valid)
         elif self.settings.watch != "loss":
@@ -194,7 +198,8 @@ class Training:
         settings = self.settings
         checkpointer = Checkpointer(path, save_seconds=settings.save_seconds, keep=settings.keep, world=self.world)
         try:
-            with tensorboard_log(path, enabled=settings.tensorboard and self.world.writes) as write_events:
+            events = tensorboard_log(path, enabled=settings.tensorboard and self.world.writes)
+            with events as write_events, one_thread(enabled=settings.exact):
 
                 def on_log(line: dict[str, Any], progress: TrainingProgress) -> None:
                     write_events(line)
@@ -216,6 +221,18 @@ class Training:
         finally:
             checkpointer.close()
         return progress, self.counted
+
+
+@contextmanager
+def one_thread(*, enabled: bool) -> Iterator[None]:
+    """Compute with one thread in this block: with more, sums may have another order."""
+    before = torch.get_num_threads()
+    if enabled:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextmanager

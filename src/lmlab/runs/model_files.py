@@ -62,8 +62,12 @@ class _SkipInitialization(TorchFunctionMode):
 
 def expected_tensors(kind: str, config: Config) -> dict[str, Tensor]:
     """The tensors that a network with these settings has, on the meta device: names and shapes without memory."""
-    with torch.device("meta"), _SkipInitialization():
-        state = load_class(kind)(config).state_dict(keep_vars=True)
+    try:
+        with torch.device("meta"), _SkipInitialization():
+            state = load_class(kind)(config).state_dict(keep_vars=True)
+    except (TypeError, RuntimeError, OverflowError) as error:  # numbers that no tensor can have as its size
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"the settings of {kind} are too large for any machine: {reason}") from None
     first = {id(tensor): name for name, tensor in reversed(state.items())}
     return {name: tensor.detach() for name, tensor in state.items() if first[id(tensor)] == name}
 
@@ -175,6 +179,16 @@ def write_config(run: Path, kind: str, config: Mapping[str, Any]) -> None:
     write_json(run / "config.json", {"kind": kind, "version": __version__, "model": dict(config)})
 
 
+def read_description(run: Path) -> tuple[str, Config]:
+    """The kind of model of a run, and its settings, from `config.json`."""
+    where = run / "config.json"
+    description = read_json(where)
+    kind, settings = (description.get(name) for name in ("kind", "model")) if isinstance(description, dict) else (0, 0)
+    if not isinstance(kind, str) or not isinstance(settings, dict):
+        raise DamagedError(f"{where} is damaged: it does not name the kind of model and its settings")
+    return kind, build(load_class(kind).Config, settings, where=f"{where}: model")
+
+
 def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
     """The model of a run directory, checked against the manifest, and its tokenizer if it reads text.
 
@@ -185,16 +199,13 @@ def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
         raise ValueError(
             f"{run} is not a run directory: it has no config.json (make one with: lmlab train MODEL TEXT -o {run})"
         )
-    description = read_json(run / "config.json")
-    if not isinstance(description, dict) or not isinstance(description.get("model"), dict) or "kind" not in description:
-        raise DamagedError(f"{run / 'config.json'} is damaged: it does not name the kind of model and its settings")
-    cls = load_class(description["kind"])
-    config = build(cls.Config, description["model"], where=f"{run / 'config.json'}: model")
+    kind, config = read_description(run)
+    cls = load_class(kind)
     tensors = _best_weights(run)
     model: Any
-    if find(description["kind"]).trained_by == "gradient":
+    if find(kind).trained_by == "gradient":
         tensors = with_new_names(tensors, cls)
-        expected = expected_tensors(description["kind"], config)  # before memory is taken: settings may be of any size
+        expected = expected_tensors(kind, config)  # before memory is taken: settings may be of any size
         check_fit(expected, tensors, source=run / MODEL, into="the model in config.json")
         network = cls(config)
         network.load_state_dict(tensors, strict=False)  # tied weights are stored once
@@ -204,11 +215,11 @@ def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
         model = cls.from_tensors(config, tensors)
     reads_text = "vocabulary" in cls.Config.model_fields and not (run / PROCESSOR).is_file()
     tokenizer = load_tokenizer(run, needed=reads_text)
-    teach_letters(model, tokenizer)
+    set_spellings(model, tokenizer)
     return model, tokenizer
 
 
-def teach_letters(model: object, tokenizer: Tokenizer | None) -> None:
+def set_spellings(model: object, tokenizer: Tokenizer | None) -> None:
     """Give a model that reads letters the spellings of the tokens of a tokenizer."""
     from lmlab.tokenizers.spellings import Spellings
 

@@ -16,7 +16,7 @@ from lmlab.models import ARCHITECTURES, System, find, load_class, outline
 from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, listed_ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.runs.run_files import OtherSettingsError
-from lmlab.runs.storage import digest_weights, read_json, write_json
+from lmlab.runs.storage import DamagedError, digest_weights, read_json, write_json
 from lmlab.runs.upgrade import upgrade, upgrade_saved, upgrade_train
 from lmlab.tokenizers.processors import has_fixed_length, is_processor
 from lmlab.tokenizers.training import is_path
@@ -196,7 +196,7 @@ def _check_shapes(origin: Path, kind: str, inherited: Mapping[str, Any], given: 
     cls = load_class(kind)
     if not issubclass(cls, Module):
         return
-    config, own, free = cls.Config, shapes(inherited), (*cls.Config.UNREAD, *cls.changeable(inherited))
+    config, own, free = cls.Config, shapes(inherited), (*cls.Config.PLACEHOLDERS, *cls.changeable(inherited))
     for name, value in given.items():
         if name in config.model_fields and name not in free and shapes({**inherited, name: value}) != own:
             raise ValueError(f"model.{name} = {value!r} does not fit the weights of {origin}; omit it")
@@ -209,7 +209,7 @@ class Change(Config):
     train: dict[str, Any] = Field(description="the settings that changed, with their new values")
 
 
-class Record(NamedTuple):
+class RecipeRecord(NamedTuple):
     """The content of `recipe.json`: the settings of a run, and how they were changed while it was trained."""
 
     recipe: Recipe  # with the settings that are in force now
@@ -219,7 +219,7 @@ class Record(NamedTuple):
     changes: tuple[Change, ...] = ()
     origin_sha256: str | None = None  # of the weights that it started from
 
-    def change(self, settings: Mapping[str, Any], *, step: int) -> Record:
+    def change(self, settings: Mapping[str, Any], *, step: int) -> RecipeRecord:
         """The record with settings of training that are changed after a step; equal values are no change."""
         train = build(TrainConfig, {**self.recipe.train.model_dump(), **upgrade_train(settings)}, where="train")
         before, after = self.recipe.train.model_dump(), train.model_dump()
@@ -247,10 +247,10 @@ class Record(NamedTuple):
         return lines
 
 
-def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
+def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> RecipeRecord:
     """The record of a run; `texts` replaces the paths of its texts."""
     where = run / "recipe.json"
-    values = upgrade_saved(read_json(where))
+    values = _read_saved(where)
     text_sha256, encoder_sha256, origin_sha256 = (values.pop(f"{name}_sha256", None) for name in HASHED)
     changes = [build(Change, each, where=f"{where}: changes") for each in values.pop("changes", [])]
     begun = build(TrainConfig, values["train"], where="train")
@@ -260,10 +260,10 @@ def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
     if texts:
         data = data.moved(texts).absolute()
     recipe = build(Recipe, {**values, "data": data}, where=str(where))
-    return Record(recipe, text_sha256, encoder_sha256, begun, tuple(changes), origin_sha256)
+    return RecipeRecord(recipe, text_sha256, encoder_sha256, begun, tuple(changes), origin_sha256)
 
 
-def find_changes(record: Record, recipe: Recipe, *, data_sha256: str | None = None) -> list[str]:
+def find_changes(record: RecipeRecord, recipe: Recipe, *, data_sha256: str | None = None) -> list[str]:
     """The settings in which a recipe differs from that of a run, by name: `train.budget`, `data.text`, `origin`.
 
     Settings of training may be those that the run was begun with, or those in force now. Data are compared by their
@@ -273,6 +273,8 @@ def find_changes(record: Record, recipe: Recipe, *, data_sha256: str | None = No
     own["data"], wanted["data"] = without_given(own["data"]), without_given(wanted["data"])
     if (record.begun or record.recipe.train).model_copy(update={"device": recipe.train.device}) == recipe.train:
         wanted["train"] = own["train"]
+    if wanted["train"]["micro_batches"] is None:  # by default as many as the run was started with
+        wanted["train"]["micro_batches"] = own["train"]["micro_batches"]
     if data_sha256 is not None:
         wanted["data"], own["data"] = data_sha256, record.text_sha256 or data_sha256
     if record.origin_differs(recipe.origin):
@@ -301,11 +303,27 @@ def check_same_settings(path: Path, recipe: Recipe) -> None:
         raise OtherSettingsError(path, changed)
 
 
-def check_fixed_settings(path: Path, record: Record, recipe: Recipe) -> None:
+def check_fixed_settings(path: Path, record: RecipeRecord, recipe: Recipe) -> None:
     """Raise a ValueError if a recipe changes settings of training that a run must keep."""
     changed = _differing("train", record.recipe.train.model_dump(), recipe.train.model_dump())
     if wrong := [name for name in changed if name.removeprefix("train.") in FIXED]:
         raise ValueError(f"--resume continues {path} as it was started: {', '.join(wrong)} cannot be changed")
+
+
+def _read_saved(path: Path) -> dict[str, Any]:
+    """The content of a `recipe.json` of any version, as it is written today; a ValueError if it is not one."""
+    found = read_json(path)
+    if not isinstance(found, dict) or not {"kind", "data", "model"} <= found.keys():
+        raise ValueError(f"{path} is not the recipe.json of a run; give that, or a TOML file")
+    kinds: dict[str, Any] = {"kind": str, "origin": (str, type(None)), "changes": list}
+    kinds |= dict.fromkeys(("data", "model", "train", "objective", "tokenizer"), dict)
+    wrong = [name for name, kind in kinds.items() if name in found and not isinstance(found[name], kind)]
+    changes = found.get("changes", [])
+    if not wrong and not all(isinstance(each, dict) and isinstance(each.get("train"), dict) for each in changes):
+        wrong = ["changes"]
+    if wrong or "train" not in found:
+        raise DamagedError(f"{path} is damaged: its setting {(wrong or ['train'])[0]} is not what a run has there")
+    return upgrade_saved(found)
 
 
 def read_groups(path: Path) -> dict[str, Any]:
@@ -313,12 +331,10 @@ def read_groups(path: Path) -> dict[str, Any]:
 
     If the run started from another, only those settings of the model are returned that differ from the other's.
     """
-    values = upgrade_saved(read_json(path))
-    if not isinstance(values, dict) or not {"kind", "data", "model"} <= values.keys():
-        raise ValueError(f"{path} is not the recipe.json of a run; give that, or a TOML file")
+    values = _read_saved(path)
     origin = {} if values.get("origin") is None else {"origin": values["origin"]}
     own = ("data", "objective", "train") if origin else ("data", "tokenizer", "objective", "train")
-    groups = {name: dict(values[name]) for name in own}
+    groups = {name: dict(values.get(name, {})) for name in own}
     groups["data"] = without_given(groups["data"])
     model = dict(values["model"])
     if origin and (inherited := Path(origin["origin"]) / "config.json").is_file():
@@ -327,7 +343,7 @@ def read_groups(path: Path) -> dict[str, Any]:
     return {**groups, "model": {"kind": values["kind"], **model}, **origin}
 
 
-def write_recipe(run: Path, record: Record) -> None:
+def write_recipe(run: Path, record: RecipeRecord) -> None:
     """Write `recipe.json`."""
     values = {**record.recipe.model_dump(), "train": (record.begun or record.recipe.train).model_dump()}
     hashes = (record.text_sha256, record.encoder_sha256, record.origin_sha256)

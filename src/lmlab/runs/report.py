@@ -14,8 +14,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from lmlab.comparison.held_out import make_cloze, make_test_text
 from lmlab.comparison.likelihood import SAMPLE_BYTES, choose_scored_part, perplexity, score_units
+from lmlab.comparison.shared_test_data import make_cloze, make_test_text
 from lmlab.comparison.tracks.masked import fill_cloze
 from lmlab.costs.parameters import count_parameters
 from lmlab.language_model import LanguageModel, load
@@ -24,7 +24,7 @@ from lmlab.models.abilities import FillsMasks, PredictsBothWays, PredictsNext, W
 from lmlab.progress import ReportProgress
 from lmlab.runs.held_out import find_held_out
 from lmlab.runs.recipe import read_record
-from lmlab.runs.storage import read_json
+from lmlab.runs.storage import METRICS, read_json, verify_metrics
 from lmlab.tasks.predicting import as_dict
 from lmlab.tokenizers.inspecting import TokenizedText, loses_text
 from lmlab.tokenizers.processors.pictures import PictureProcessor
@@ -120,9 +120,10 @@ def _held_out(run: Path) -> Shown:
 
 
 def _read_lines(run: Path) -> list[dict[str, Any]]:
-    path = run / "metrics.jsonl"
+    path = run / METRICS
     if not path.is_file():
         return []
+    verify_metrics(run)
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.strip() and line.endswith("\n")]  # the last may be half written
 

@@ -21,9 +21,9 @@ from lmlab.runs.counting import Counting
 from lmlab.runs.finetuning import FineTuning
 from lmlab.runs.first_commands import next_commands
 from lmlab.runs.held_out import as_path, reopen_corpus
-from lmlab.runs.jobs import Callbacks, Job, Plan, Reporter, Silent, Training
+from lmlab.runs.jobs import Callbacks, Reporter, RunJob, RunPlan, Silent, Training
 from lmlab.runs.model_files import write_config
-from lmlab.runs.recipe import Recipe, Record, check_fixed_settings, check_same_settings, read_record, write_recipe
+from lmlab.runs.recipe import Recipe, RecipeRecord, check_fixed_settings, check_same_settings, read_record, write_recipe
 from lmlab.runs.run_files import check_not_read, check_output_folder, clear, hold, remove_begun
 from lmlab.runs.storage import (
     MANIFEST,
@@ -43,10 +43,14 @@ from lmlab.tokenizers.processors import FILE as PROCESSOR
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 from lmlab.training.devices import choose_device
-from lmlab.training.distributed import ALONE, World
+from lmlab.training.distributed.checking import check_shared
+from lmlab.training.distributed.group import connected
+from lmlab.training.distributed.world import ALONE, LostProcessError, World
 from lmlab.training.energy_meter import Cost, codecarbon
 from lmlab.training.metrics_log import NotFiniteError
+from lmlab.training.micro_batches import choose_micro_batches
 from lmlab.training.progress import TrainingProgress
+from lmlab.training.settings import TrainConfig
 
 
 class Outcome(NamedTuple):
@@ -103,7 +107,7 @@ def start(
         check_not_read(path, recipe.inputs())
         check_output_folder(path, overwrite=overwrite, go_on=f"--resume {path}")
     reporter = reporter or Silent()
-    recipe = recipe.model_copy(update={"data": recipe.data.absolute()})
+    recipe = recipe.model_copy(update={"data": recipe.data.absolute(), "train": _divide(recipe, world)})
     corpus = world.first(
         lambda: prepare(
             recipe.data,
@@ -119,16 +123,17 @@ def start(
     job = create_job(recipe, corpus, config, frame=frame, origin=recipe.origin, world=world)
     encoder_sha256 = None if corpus.encoder is None else corpus.encoder.fingerprint
     origin_sha256 = None if recipe.origin is None else digest_weights(Path(recipe.origin))
-    record = Record(recipe, corpus.text_fingerprint, encoder_sha256, origin_sha256=origin_sha256)
+    record = RecipeRecord(recipe, corpus.text_fingerprint, encoder_sha256, origin_sha256=origin_sha256)
     created = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     with hold(path) if world.writes else nullcontext():
         try:
+            world.gather(None)  # nobody goes on if the run is held by another trainer
             if world.writes:
                 clear(path)
                 _write_settings(path, record, corpus, config, frame)
-            world.broadcast(None)  # nobody reads the folder before it is written
-            plan = Plan(recipe, path, corpus, job.parameters)
+            check_shared(path, world)  # nobody reads the folder before it is written
+            plan = RunPlan(recipe, path, corpus, job.parameters)
             outcome = _run(job, plan, reporter, interrupted, lambda _: record, world)
         except NotFiniteError:
             raise
@@ -139,6 +144,13 @@ def start(
         if outcome.interrupted and world.writes:
             remove_begun(path, created)
         return outcome
+
+
+def _divide(recipe: Recipe, world: World) -> TrainConfig:
+    """The settings of training, with a number of micro-batches that the processes can share."""
+    continuous = recipe.train.streams(stateful=getattr(load_class(recipe.kind), "stateful", False))
+    continuous &= recipe.objective["kind"] not in TASKS
+    return choose_micro_batches(recipe.train, processes=world.size, continuous=continuous)
 
 
 def media_of(run: str | Path | None) -> dict[str, Processor]:
@@ -204,14 +216,14 @@ def resume(
         origin = None if begun else recipe.origin
         job = create_job(recipe, corpus, config, frame=frame, origin=origin, world=world)
 
-        def write_changes(progress: TrainingProgress) -> Record:
+        def write_changes(progress: TrainingProgress) -> RecipeRecord:
             changed = record.change(settings or {}, step=progress.step)
             if world.writes and (texts or changed.changes != record.changes):
                 write_recipe(path, changed)
                 write_manifest(path)
             return changed
 
-        return _run(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted, write_changes, world)
+        return _run(job, RunPlan(recipe, path, corpus, job.parameters), reporter, interrupted, write_changes, world)
 
 
 def create_job(
@@ -222,7 +234,7 @@ def create_job(
     frame: Frame | None,
     origin: str | None = None,
     world: World = ALONE,
-) -> Job:
+) -> RunJob:
     """Counting for an n-gram, training for a network; `origin` is a run whose weights it starts from."""
     cls = load_class(recipe.kind)
     find_grid(recipe.train.country)
@@ -233,6 +245,8 @@ def create_job(
         if world.size > 1:
             raise ValueError(f"{recipe.kind} is counted by one process, and there are {world.size}")
         return Counting(cls, recipe, corpus, config)
+    if recipe.train.memory is not None:
+        raise ValueError(f"--memory is for counting n-grams on disk; {recipe.kind} is a network, so leave it out")
     job = FineTuning if recipe.objective["kind"] in TASKS else Training
     origin = None if recipe.objective.get("method") == "scratch" else origin
     return job(cls, recipe, corpus, config, frame=frame, origin=origin, world=world)
@@ -271,13 +285,13 @@ def model_config(recipe: Recipe, corpus: Corpus) -> Any:
     return build(cls.Config, settings, where="model")
 
 
-def _write_settings(path: Path, record: Record, corpus: Corpus, config: Any, frame: Frame | None) -> None:
+def _write_settings(path: Path, record: RecipeRecord, corpus: Corpus, config: Any, frame: Frame | None) -> None:
     """Write all that describes a run: tokenizers, frame, configuration, recipe, task and manifest."""
     recipe = record.recipe
     if corpus.tokenizer is not None:
         corpus.tokenizer.save(path / "tokenizer.json")
-    elif isinstance(corpus.processor, SequenceTokenizer):
-        corpus.processor.save(path / PROCESSOR)
+    elif corpus.sequence_tokenizer is not None:
+        corpus.sequence_tokenizer.save(path / PROCESSOR)
     if corpus.source_tokenizer is not None:
         corpus.source_tokenizer.save(path / "source_tokenizer.json")
     if corpus.media is not None:
@@ -294,19 +308,19 @@ def _write_settings(path: Path, record: Record, corpus: Corpus, config: Any, fra
 
 
 def _run(
-    job: Job,
-    plan: Plan,
+    job: RunJob,
+    plan: RunPlan,
     reporter: Reporter,
     interrupted: Callable[[], bool],
-    on_begin: Callable[[TrainingProgress], Record],
+    on_begin: Callable[[TrainingProgress], RecipeRecord],
     world: World,
 ) -> Outcome:
     """Run a job and write the model card; `on_begin` is called before the first step, if there is one to take."""
-    records: list[Record] = []
+    records: list[RecipeRecord] = []
     recipe, corpus = plan.recipe, plan.corpus
     reporter.begin(plan)
     try:
-        with codecarbon(find_grid(recipe.train.country)) as measured:
+        with connected(world), codecarbon(find_grid(recipe.train.country)) as measured:
             calls = Callbacks(reporter, interrupted, lambda progress: records.append(on_begin(progress)))
             progress, parameters = job.run(plan.path, calls)
         bits = None if recipe.data.parallel else progress.best_bits
@@ -323,8 +337,9 @@ def _run(
                 changes=records[0].describe_changes(),
             )
             write_bytes(plan.path / "README.md", card.encode())
-    except FullDiskError as error:
-        raise FullDiskError(f"{error}; {_what_is_left(plan.path)}") from None
+    except (FullDiskError, LostProcessError) as error:
+        cause = "free some space" if isinstance(error, FullDiskError) else "see what it said"
+        raise type(error)(f"{error}; {_what_is_left(plan.path, cause)}") from None
     is_task = recipe.objective["kind"] in TASKS
     country = recipe.train.country if records else read_record(plan.path).recipe.train.country
     return Outcome(
@@ -349,13 +364,13 @@ def _name_validation(corpus: Corpus) -> str:
     return "validation text" if item is None else f"validation {item}s"
 
 
-def _what_is_left(path: Path) -> str:
-    """What remains of a run after the disk was full, and what to do."""
+def _what_is_left(path: Path, cause: str) -> str:
+    """What remains of a run that could not go on, and what to do: first about the cause."""
     for folder in (path / "last", path / "previous"):
         if (folder / MANIFEST).is_file():
             step = read_json(folder / "progress.json")["step"]
             return (
-                f"nothing is lost, the last checkpoint is {folder} (step {step}): free some space, then "
+                f"nothing is lost, the last checkpoint is {folder} (step {step}): {cause}, then "
                 f"lmlab train --resume {shlex.quote(str(path))}"
             )
-    return "no checkpoint had been written yet: free some space and start again"
+    return f"no checkpoint had been written yet: {cause} and start again"

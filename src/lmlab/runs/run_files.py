@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from lmlab.parsing import load_json
+
 OWN = {
     *(
         "config.json",
@@ -34,6 +36,8 @@ OWN = {
     *("scores.json", "predictions.jsonl", "report.html", "controls", "beside", "study.json"),
 }
 """The names that lmlab writes into a run directory."""
+NOTES = "notes.md"
+"""The user's notes about a run; no command removes them."""
 UNFINISHED = {f".{name}.{kind}" for name in OWN for kind in ("new", "staged")}
 """The same while it is being written."""
 LOCK = ".lock"
@@ -221,7 +225,7 @@ def clear_comparison(path: Path, *, new: Iterable[str]) -> None:
 def _check_folders(folders: Iterable[Path], runs: Sequence[Path]) -> None:
     """Raise a ValueError if files of the user are in the folder of a new run."""
     for folder in folders:
-        own = OWN | UNFINISHED | {LOCK}
+        own = OWN | UNFINISHED | {LOCK, NOTES}
         foreign = [each for each in folder.iterdir() if each.name not in own] if folder in runs else [folder]
         if foreign and (foreign[0].exists() or foreign[0].is_symlink()):
             raise ValueError(
@@ -254,7 +258,7 @@ def _is_settings(path: Path) -> bool:
 def _read(path: Path) -> dict[str, Any]:
     """The content of a JSON file if it is a table, else an empty one."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = load_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -306,7 +310,7 @@ def _lock(descriptor: int) -> bool:
 
 def _holder(path: Path) -> str:
     try:
-        who = json.loads(path.read_text())
+        who = load_json(path.read_text())
         return f"process {who['pid']} on {who['host']} (since {who['since']})"
     except (OSError, ValueError, KeyError):
         return "another process"

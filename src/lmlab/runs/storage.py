@@ -21,17 +21,28 @@ from typing import Any, TypeVar
 
 import safetensors
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, uint8
+
+from lmlab.parsing import load_json
 
 MANIFEST = "manifest.json"
 TASK = "task.json"
 """The file with the settings of the task of a fine-tuned run."""
+METRICS = "metrics.jsonl"
+"""The file with the metrics of a run; `progress.json` has the SHA-256 of what was written before a checkpoint."""
 MODEL = "model.safetensors"
+PROGRESS = "progress.json"
+"""The file that says how far a run is: of a network in `last/`, of an n-gram beside its model."""
+LARGEST_HEADER = 16 << 20
+"""Bytes of the header of a file of tensors, at most: enough for 100,000 tensors."""
+SEAL = "sha256"
+"""The key of the metadata of a file of tensors that holds their SHA-256."""
 HEADS = "head.safetensors"
 """The weights of the heads, which are trained together with the model."""
 READ = {
     *("config.json", "tokenizer.json", "source_tokenizer.json", "frame.json", "recipe.json", TASK, MODEL, HEADS),
     *("tokenizer_options.json", "source_tokenizer_options.json", "chat.json", "progress.json", "average.json"),
+    "processor.json",
 }
 """The files of a run that are read again; the manifest has their hashes."""
 T = TypeVar("T")
@@ -98,11 +109,9 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file; a DamagedError names a file that does not parse."""
     _check_regular(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return load_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DamagedError(f"{path} is missing") from None
-    except RecursionError:
-        raise DamagedError(f"{path} is damaged: it is nested too deeply") from None
     except (ValueError, OSError) as error:
         raise DamagedError(f"{path} is damaged: {error}") from None
 
@@ -130,6 +139,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file; a DamagedError names a file that does not parse."""
     _check_regular(path)
     try:
+        _check_header(path)
         return load_file(path)
     except FileNotFoundError:
         raise DamagedError(f"{path} is missing") from None
@@ -145,6 +155,46 @@ def sync_folder(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _check_header(path: Path) -> None:
+    """Raise a ValueError for a header of an enormous size, which would take memory, and for a name given twice."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        if size > LARGEST_HEADER:
+            raise ValueError(f"its header has {size:,} bytes, and at most {LARGEST_HEADER:,} are read")
+        load_json(file.read(size), make_object=_without_doubles)
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("its header names a tensor twice")
+    return found
+
+
+def write_sealed(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors with their SHA-256 in the same file, for folders without a manifest."""
+    write_tensors(path, tensors, metadata={SEAL: digest_tensors(tensors)})
+
+
+def read_sealed(path: Path) -> dict[str, Tensor]:
+    """The tensors that `write_sealed` wrote; a DamagedError if they are others. Files of 0.5 have no SHA-256."""
+    tensors = read_tensors(path)
+    with safetensors.safe_open(path, framework="pt") as file:
+        expected = (file.metadata() or {}).get(SEAL)
+    if expected is not None and digest_tensors(tensors) != expected:
+        raise DamagedError(f"{path} is damaged: the SHA-256 of its tensors is not the one in it")
+    return tensors
+
+
+def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of names, types, shapes and values."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        found.update(tensor.detach().cpu().contiguous().flatten().view(uint8).numpy().data)
+    return found.hexdigest()
 
 
 # Manifests
@@ -188,6 +238,18 @@ def verify(folder: Path) -> None:
             raise DamagedError(f"{path} is missing")
         if digest(path) not in hashes:
             raise DamagedError(f"{path} is damaged: its SHA-256 is not the one in {MANIFEST}")
+
+
+def verify_metrics(run: Path) -> None:
+    """Raise a DamagedError if the metrics of a run are not those that were written before its last checkpoint."""
+    path = next((each for each in (run / "last" / PROGRESS, run / PROGRESS) if each.is_file()), None)
+    progress = None if path is None else read_json(path)
+    if not isinstance(progress, dict) or not progress.get("metrics_sha256"):
+        return  # an imported run, or one of 0.5
+    size = progress.get("metrics_bytes")
+    content = (run / METRICS).read_bytes()[: size if isinstance(size, int) else 0]
+    if hashlib.sha256(content).hexdigest() != progress["metrics_sha256"]:
+        raise DamagedError(f"{run / METRICS} is damaged: its SHA-256 is not the one in {PROGRESS}")
 
 
 def replace_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

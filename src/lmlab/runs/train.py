@@ -43,17 +43,21 @@ def train(
     seed: int | None = None,
     device: str | None = None,
     country: str | None = None,
+    memory: str | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    parallel: str = "ddp",
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Train a model on text in a new run directory.
 
     `origin` is a run to start from, `recipe` a TOML file (or a recipe.json) with further settings, and `settings`
-    overrides single ones by their names. `columns` are those of a table of pictures. A finished run of equal settings
+    overrides single ones by their names. `columns` are those of a table of pictures; n-grams are counted on disk
+    with `memory` ("2G"). A finished run of equal settings
     is returned as it is; with `resume` an interrupted one is continued. `reporter` receives the progress, and training
-    stops early where `interrupted()` is true.
+    stops early where `interrupted()` is true. In a program that torchrun has started, all its processes train together:
+    `parallel` is `ddp`, or `fsdp` to divide the weights among them.
 
     >>> run = lmlab.train("gpt2", "book.txt", output="runs/book", budget="2min", settings={"model.layers": 3})
     >>> run.load().generate("Once upon a time")
@@ -62,6 +66,7 @@ def train(
     from lmlab.runs import run
     from lmlab.runs.recipe import make_recipe, read_groups
     from lmlab.runs.run_files import is_run
+    from lmlab.training.distributed.group import connect, was_restarted
 
     groups: dict[str, Any] = {}
     if recipe is not None:
@@ -85,7 +90,7 @@ def train(
         "data": data,
         "tokenizer": {"spec": tokenizer, "source": source_tokenizer},
         "model": {"kind": model, "size": size},
-        "train": {"budget": budget, "seed": seed, "device": device, "country": country},
+        "train": {"budget": budget, "seed": seed, "device": device, "country": country, "memory": memory},
     }
     for group, table in given.items():
         if values := {key: value for key, value in table.items() if value is not None}:
@@ -95,10 +100,13 @@ def train(
     resolved, output = make_recipe(change_settings(groups, settings or {})), Path(output)
     if resume and overwrite:
         raise ValueError("--resume continues a run and --overwrite replaces it: give one of them")
+    if was_restarted() and is_run(output):
+        resume, overwrite = True, False
+    world = connect(parallel=parallel, device=resolved.train.device)
     if not overwrite and is_run(output):
         run.check_same(resolved, output, unfinished=resume)
-        return run.resume(output, reporter=reporter, interrupted=interrupted)
-    return run.start(resolved, output, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
+        return run.resume(output, reporter=reporter, interrupted=interrupted, world=world)
+    return run.start(resolved, output, overwrite=overwrite, reporter=reporter, interrupted=interrupted, world=world)
 
 
 def path_names(paths: Paths | None) -> list[str] | None:

@@ -12,15 +12,15 @@ from lmlab.decoding.beam_search import Hypothesis, beam_search
 from lmlab.decoding.streaming import TextStream
 from lmlab.serve.engine.prefill import piece_size, score_prompt
 from lmlab.serve.engine.prefix_cache import PrefixCache
-from lmlab.serve.engine.sequence import Piece
+from lmlab.serve.engine.sequence import OutputPiece
 from lmlab.serve.errors import NotANumberError
-from lmlab.serve.planning import Plan, PromptText
-from lmlab.serve.responses import Choice
+from lmlab.serve.planning import GenerationPlan, PromptText
+from lmlab.serve.responses import CompletionChoice
 
 T = TypeVar("T")
 
 
-def search(plan: Plan, pause: Callable[[], None]) -> tuple[list[dict[str, Any]], dict[str, int]]:
+def search(plan: GenerationPlan, pause: Callable[[], None]) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """The choices of a beam search for each prompt, and the usage; `pause` is called after each of its steps."""
     assert plan.beams is not None
     choices: list[dict[str, Any]] = []
@@ -44,9 +44,9 @@ def search(plan: Plan, pause: Callable[[], None]) -> tuple[list[dict[str, Any]],
     return choices, {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
-def _choice(plan: Plan, prompt: PromptText, found: Hypothesis, pause: Callable[[], None]) -> Choice:
+def _choice(plan: GenerationPlan, prompt: PromptText, found: Hypothesis, pause: Callable[[], None]) -> CompletionChoice:
     framed = plan.framed(prompt)
-    choice = Choice(plan, prompt)
+    choice = CompletionChoice(plan, prompt)
     scored = None
     if plan.logprobs is not None or plan.prompt_top is not None:
         every = [*framed, *found.tokens]
@@ -61,19 +61,19 @@ def _choice(plan: Plan, prompt: PromptText, found: Hypothesis, pause: Callable[[
             unknown=plan.writer.tokenizer.unknown,
         )
         scored = _finish(work, pause)
-        choice.add(Piece(prompt=scored[: len(prompt.ids)]))
+        choice.add(OutputPiece(prompt=scored[: len(prompt.ids)]))
     stream = TextStream(plan.writer.tokenizer, prompt=framed, stop=plan.stop)
     for number, token in enumerate(found.written):
         text = stream.add(token)
         own = None if scored is None else scored[len(prompt.ids) + number]
-        choice.add(Piece(token=token, text=text, scored=own, finish="stop" if stream.stopped else ""))
+        choice.add(OutputPiece(token=token, text=text, scored=own, finish="stop" if stream.stopped else ""))
         if stream.stopped:
             return choice
     if found.finished:
         own = None if scored is None else scored[-1]
-        choice.add(Piece(token=found.tokens[-1], text=stream.finish(), scored=own, finish="stop"))
+        choice.add(OutputPiece(token=found.tokens[-1], text=stream.finish(), scored=own, finish="stop"))
     else:
-        choice.add(Piece(text=stream.finish(), finish="length"))
+        choice.add(OutputPiece(text=stream.finish(), finish="length"))
     return choice
 
 

@@ -8,24 +8,24 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from lmlab.serve.errors import GoneError
+from lmlab.serve.errors import DisconnectedError
 
 T = TypeVar("T")
 
 
-async def wait_until_gone(request: Request) -> None:
+async def wait_for_disconnect(request: Request) -> None:
     """Return when the client has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work; if the client hangs up first, the work is cancelled and a `GoneError` is raised."""
-    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(wait_until_gone(request))
+async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work; if the client hangs up first, the work is cancelled: a `DisconnectedError`."""
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect(request))
     try:
         await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise GoneError
+            raise DisconnectedError
         return working.result()
     finally:
         working.cancel()

@@ -22,7 +22,7 @@ from lmlab.messages import printable
 LOGGER = logging.getLogger("lmlab.serve")
 
 
-class GoneError(Exception):
+class DisconnectedError(Exception):
     """The client has hung up."""
 
 
@@ -126,8 +126,8 @@ def add_errors(app: FastAPI) -> None:
     async def ours(request: Request, error: APIError) -> Response:
         return JSONResponse(error.body(), error.status, headers=error.headers)
 
-    @app.exception_handler(GoneError)
-    async def gone(request: Request, error: GoneError) -> Response:
+    @app.exception_handler(DisconnectedError)
+    async def gone(request: Request, error: DisconnectedError) -> Response:
         return Response(status_code=499)
 
     @app.exception_handler(RequestValidationError)

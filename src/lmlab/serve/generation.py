@@ -1,7 +1,7 @@
 """The texts of one request while the engine generates them.
 
-The engine runs in its own thread. It sends pieces of output (`Piece`) to a `PieceQueue` in the event loop of the web
-server, and `Generation` adds them to the choices of the response.
+The engine runs in its own thread. It sends pieces of output (`OutputPiece`) to a `PieceQueue` in the event loop of the
+web server, and `Generation` adds them to the choices of the response.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lmlab.serve.engine.outbox import Outbox
-from lmlab.serve.engine.sequence import GeneratedSequence, Piece
+from lmlab.serve.engine.sequence import GeneratedSequence, OutputPiece
 from lmlab.serve.errors import APIError
-from lmlab.serve.planning import Plan
-from lmlab.serve.responses import Choice, PromptScores, best, format_prompt_scores
+from lmlab.serve.planning import GenerationPlan
+from lmlab.serve.responses import CompletionChoice, PromptScores, best, format_prompt_scores
 
 MOST_UNREAD = 2**15
 """Pieces that may wait for a slow client; at this number its sequences are cancelled."""
@@ -29,21 +29,21 @@ class PieceQueue:
     def __init__(self, outbox: Outbox) -> None:
         self.sequences: list[GeneratedSequence] = []
         self._outbox, self._loop = outbox, asyncio.get_running_loop()
-        self._pieces: asyncio.Queue[tuple[int, Piece]] = asyncio.Queue()
+        self._pieces: asyncio.Queue[tuple[int, OutputPiece]] = asyncio.Queue()
 
-    def send(self, number: int, piece: Piece) -> None:
+    def send(self, number: int, piece: OutputPiece) -> None:
         """Send a piece of the sequence with this number through the outbox; called in the engine's thread."""
         put = partial(self._put, number, piece)
         self._outbox.put(self._loop, put, urgent=piece.token is None or bool(piece.finish))
 
-    def _put(self, number: int, piece: Piece) -> None:
+    def _put(self, number: int, piece: OutputPiece) -> None:
         while piece.error and not self._pieces.empty():  # an error is sent before everything else
             self._pieces.get_nowait()
         self._pieces.put_nowait((number, piece))
         if self._pieces.qsize() == MOST_UNREAD:
             self.cancel()
 
-    async def receive(self) -> list[tuple[int, Piece]]:
+    async def receive(self) -> list[tuple[int, OutputPiece]]:
         """Wait for the next piece; return it with those that are there already, each with its sequence's number."""
         received = [await self._pieces.get()]
         while not self._pieces.empty() and len(received) < MOST_AT_ONCE:
@@ -66,11 +66,13 @@ class Delta(NamedTuple):
 class Generation:
     """The choices of a request, one for each sequence, to which pieces are added as they arrive."""
 
-    def __init__(self, plan: Plan, queue: PieceQueue) -> None:
+    def __init__(self, plan: GenerationPlan, queue: PieceQueue) -> None:
         self.plan, self.queue = plan, queue
-        self._choices = [Choice(plan, prompt) for prompt in plan.prompts for _ in range(plan.best_of)]
+        self._choices = [CompletionChoice(plan, prompt) for prompt in plan.prompts for _ in range(plan.best_of)]
         self._prompt_scores: dict[int, PromptScores] = {}  # by the number of the prompt
-        self._held_back: dict[int, list[tuple[int, Piece]]] = {}  # pieces that wait for the scores of their prompt
+        self._held_back: dict[
+            int, list[tuple[int, OutputPiece]]
+        ] = {}  # pieces that wait for the scores of their prompt
 
     async def deltas(self) -> AsyncIterator[list[Delta]]:
         """Add pieces to the choices until all sequences have ended; yields the new parts."""
@@ -85,7 +87,7 @@ class Generation:
             if ready:
                 yield ready
 
-    async def _in_order(self, number: int, piece: Piece) -> list[tuple[int, Piece]]:
+    async def _in_order(self, number: int, piece: OutputPiece) -> list[tuple[int, OutputPiece]]:
         """The pieces that can be added now: those of a scored prompt are held back until its scores are there.
 
         The scores of a prompt are sent with its first sequence, and the other sequences may be faster.
@@ -101,7 +103,7 @@ class Generation:
             return []
         return [(number, piece)]
 
-    def _add(self, number: int, piece: Piece) -> Delta:
+    def _add(self, number: int, piece: OutputPiece) -> Delta:
         choice = self._choices[number]
         choice.prompt_scores = self._prompt_scores.get(number // self.plan.best_of)
         delta = choice.add(piece)
@@ -126,7 +128,7 @@ class Generation:
         return {"prompt_tokens": read, "completion_tokens": generated, "total_tokens": read + generated}
 
 
-def _check(piece: Piece) -> None:
+def _check(piece: OutputPiece) -> None:
     """Raise the error of a sequence that has failed or was cancelled."""
     if piece.error:
         raise APIError(piece.error, status=503 if piece.finish == "cancelled" else 500)

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from lmlab.serve.access_token import has_cookie, make_cookie, same_token, split_query, token_of
-from lmlab.serve.errors import APIError, GoneError, internal_error, log_error
+from lmlab.serve.errors import APIError, DisconnectedError, internal_error, log_error
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -116,7 +116,7 @@ class Guard:
             await self._refuse(error, scope, headers, answer)
             if error.status == 413:
                 await _drain(receive)
-        except GoneError:
+        except DisconnectedError:
             pass
         except Exception as error:
             log_error(error, f"{scope['method']} {scope['path'][:200]}")
@@ -228,7 +228,7 @@ class Guard:
                 while message is None or message.get("more_body", False):
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise GoneError
+                        raise DisconnectedError
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
                     if size > self._most(scope):

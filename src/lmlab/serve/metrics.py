@@ -57,11 +57,11 @@ class Metrics:
         assert found is not None, f"there is no metric {name} with {labels}"
         return found
 
-    def _counter(self, name: str, about: str) -> Counter:
-        return Counter(f"lmlab:{name}", about, ("model_name",), registry=self.registry).labels(self.model_name)
+    def _counter(self, name: str, documentation: str) -> Counter:
+        return Counter(f"lmlab:{name}", documentation, ("model_name",), registry=self.registry).labels(self.model_name)
 
-    def _histogram(self, name: str, about: str, buckets: tuple[float, ...]) -> Histogram:
-        made = Histogram(f"lmlab:{name}", about, ("model_name",), buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, documentation: str, buckets: tuple[float, ...]) -> Histogram:
+        made = Histogram(f"lmlab:{name}", documentation, ("model_name",), buckets=buckets, registry=self.registry)
         return made.labels(self.model_name)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from lmlab.decoding.sampling import Sampling
 from lmlab.decoding.streaming import REPLACEMENT, split_unfinished
 from lmlab.decoding.writer import Writer
-from lmlab.serve.engine.sequence import GeneratedSequence, Piece
+from lmlab.serve.engine.sequence import GeneratedSequence, OutputPiece
 from lmlab.serve.errors import APIError, checking
 from lmlab.serve.schemas import ChatCompletion, Completion, Prompt
 from lmlab.serve.served import Served
@@ -32,7 +32,7 @@ class PromptText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class GenerationPlan:
     """What to generate for a request."""
 
     served: Served
@@ -87,7 +87,7 @@ class Plan:
         asked = [self.prompt_logprobs, self.logprobs if self.echo else None]
         return max((each for each in asked if each is not None), default=None)
 
-    def sequences(self, send: Callable[[int, Piece], None]) -> list[GeneratedSequence]:
+    def sequences(self, send: Callable[[int, OutputPiece], None]) -> list[GeneratedSequence]:
         """The sequences to generate, `best_of` for each prompt; `send` gets the number of a sequence and its pieces."""
         found = []
         for position, prompt in enumerate(self.prompts):
@@ -114,7 +114,7 @@ class Plan:
         return found
 
 
-def plan(body: Completion, served: Served) -> Plan:
+def plan(body: Completion, served: Served) -> GenerationPlan:
     """The plan for a request; an `APIError` names the field that cannot be satisfied."""
     limits, writer = served.limits, _writer(body, served)
     if body.suffix and not limits.lenient:
@@ -142,7 +142,7 @@ def plan(body: Completion, served: Served) -> Plan:
     if body.use_beam_search and (body.stream or tokens == 0):
         raise APIError("use_beam_search: give max_tokens, and do not stream", param="use_beam_search")
     _check_logprobs(body, prompts, tokens=tokens, best_of=best_of)
-    found = Plan(
+    found = GenerationPlan(
         served=served,
         writer=writer,
         prompts=prompts,
@@ -179,7 +179,7 @@ def _check_opening(writer: Writer) -> None:
         opening_token(writer.frame)
 
 
-def plan_chat(body: ChatCompletion, served: Served, *, arrived: float) -> Plan:
+def plan_chat(body: ChatCompletion, served: Served, *, arrived: float) -> GenerationPlan:
     """The same for a request for the next message of a conversation: its rendered text is the prompt.
 
     `arrived` is when the request arrived, by `time.monotonic`.

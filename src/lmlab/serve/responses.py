@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lmlab.decoding.chain_rule import TokenScore
-from lmlab.serve.engine.sequence import Piece
-from lmlab.serve.planning import Plan, PromptText
+from lmlab.serve.engine.sequence import OutputPiece
+from lmlab.serve.planning import GenerationPlan, PromptText
 from lmlab.serve.token_ids import Offsets
 
 LEAST = -9999.0
@@ -25,7 +25,7 @@ class PromptScores(NamedTuple):
     logprobs: list[dict[str, Any]]
 
 
-def format_prompt_scores(plan: Plan, prompt: PromptText, scored: Sequence[TokenScore]) -> PromptScores:
+def format_prompt_scores(plan: GenerationPlan, prompt: PromptText, scored: Sequence[TokenScore]) -> PromptScores:
     """The log-probabilities of the tokens of a prompt, as far as the request asks for them."""
     fields, names, logprobs = _empty(), plan.served.names, []
     if plan.echo and plan.logprobs is not None:
@@ -45,7 +45,7 @@ def format_prompt_scores(plan: Plan, prompt: PromptText, scored: Sequence[TokenS
     return PromptScores(fields, logprobs)
 
 
-def _prompt_offsets(plan: Plan, prompt: PromptText) -> list[int]:
+def _prompt_offsets(plan: GenerationPlan, prompt: PromptText) -> list[int]:
     """The offset of each token of a prompt in the text of the request, which a tokenizer may have changed."""
     tokenizer = plan.writer.tokenizer
     if tokenizer.decode(prompt.ids) != prompt.text:
@@ -56,7 +56,9 @@ def _prompt_offsets(plan: Plan, prompt: PromptText) -> list[int]:
     return [offsets.add(token) for token in prompt.ids]
 
 
-def _add_logprobs(fields: dict[str, list[Any]], plan: Plan, token: int, scored: TokenScore, offset: int) -> None:
+def _add_logprobs(
+    fields: dict[str, list[Any]], plan: GenerationPlan, token: int, scored: TokenScore, offset: int
+) -> None:
     names = plan.served.names
     fields["tokens"].append(names[token])
     fields["token_logprobs"].append(logprob(scored.nats))
@@ -65,14 +67,14 @@ def _add_logprobs(fields: dict[str, list[Any]], plan: Plan, token: int, scored: 
     fields["text_offset"].append(offset)
 
 
-class Choice:
+class CompletionChoice:
     """One text of a response.
 
     The boundary that ends a text is among its tokens, with its log-probability and no text: evaluation harnesses expect
     one entry for each generated token.
     """
 
-    def __init__(self, plan: Plan, prompt: PromptText) -> None:
+    def __init__(self, plan: GenerationPlan, prompt: PromptText) -> None:
         self.plan, self.prompt = plan, prompt
         self.text, self.finish = "", ""
         self.ids: list[int] = []
@@ -86,7 +88,7 @@ class Choice:
             prompt=plan.framed(prompt),
         )
 
-    def add(self, piece: Piece) -> dict[str, Any]:
+    def add(self, piece: OutputPiece) -> dict[str, Any]:
         """Add a piece; return the new part, as a choice of a chunk."""
         text, fields = "", _empty()
         if piece.prompt is not None and self.prompt_scores is None:
@@ -140,7 +142,7 @@ class Choice:
         return [] if self.prompt_scores is None else self.prompt_scores.logprobs
 
 
-def best(choices: Sequence[Choice], count: int) -> list[Choice]:
+def best(choices: Sequence[CompletionChoice], count: int) -> list[CompletionChoice]:
     """The `count` choices with the greatest mean log-probability per token, best first; all in order if no more."""
     if count == len(choices):
         return list(choices)

@@ -64,7 +64,7 @@ class Completion(Request):
     suffix: StrictStr | None = Field(None, description="refused: these models write from left to right")
     user: StrictStr | None = Field(None, max_length=1000, description="accepted, and without effect")
     top_k: StrictInt | None = Field(None, ge=-1, le=2**31, description="sample from the k best; 0 or -1: from all")
-    min_p: Number | None = Field(None, ge=0, le=1, description="least share of the best token's probability")
+    min_p: Number | None = Field(None, ge=0, le=1, description="least fraction of the best token's probability")
     repetition_penalty: Number | None = Field(1.0, gt=0, le=10)
     use_beam_search: bool | None = Field(False, description="beam search with max(n, best_of) beams; no sampling")
     length_penalty: Number | None = Field(0.0, ge=-10, le=10, description="of a beam search")
@@ -82,21 +82,21 @@ class LenientCompletion(Completion):
     best_of: StrictInt | None = Field(None, ge=0, le=MOST_TEXTS)
 
 
-class Part(BaseModel):
+class ContentPart(BaseModel):
     """A part of a message's content."""
 
     type: StrictStr
     text: StrictStr | None = None
 
 
-def _only_text(content: str | list[Part]) -> str | list[Part]:
+def _only_text(content: str | list[ContentPart]) -> str | list[ContentPart]:
     for part in content if isinstance(content, list) else ():
         if part.type != "text" or part.text is None:
             raise ValueError(f"a part of the type {part.type[:40]!r}: only texts are read, with their text")
     return content
 
 
-Parts = Annotated[list[Part], Field(min_length=1, max_length=MOST_TEXTS, fail_fast=True)]
+Parts = Annotated[list[ContentPart], Field(min_length=1, max_length=MOST_TEXTS, fail_fast=True)]
 
 
 class Message(Request):
@@ -134,7 +134,7 @@ class ChatCompletion(Request):
     logit_bias: dict[str, Annotated[Number, Field(ge=-100, le=100)]] | None = Field(None, max_length=1024)
     user: StrictStr | None = Field(None, max_length=1000, description="accepted, and without effect")
     top_k: StrictInt | None = Field(None, ge=-1, le=2**31, description="sample from the k best; 0 or -1: from all")
-    min_p: Number | None = Field(None, ge=0, le=1, description="least share of the best token's probability")
+    min_p: Number | None = Field(None, ge=0, le=1, description="least fraction of the best token's probability")
     repetition_penalty: Number | None = Field(1.0, gt=0, le=10)
 
 

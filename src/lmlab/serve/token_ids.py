@@ -23,7 +23,7 @@ class ClientIds:
 
     New words of an open vocabulary get consecutive ids, so a client could count on and ask for the words of others.
     The ids below 2^52 are permuted by a Feistel network with a key of this process (Luby and Rackoff 1988): a word
-    keeps its id while it is remembered, and with a million words remembered, one guess in four billion is one of them.
+    keeps its id while it is cached, and with a million words cached, one guess in four billion is one of them.
     """
 
     def __init__(self, known: int) -> None:

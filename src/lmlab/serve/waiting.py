@@ -13,8 +13,8 @@ from typing import TypeVar
 from fastapi import Request
 
 from lmlab.progress import cancellable
-from lmlab.serve.disconnect import unless_gone
-from lmlab.serve.errors import APIError, ClosedError, GoneError, OverloadedError
+from lmlab.serve.disconnect import cancel_on_disconnect
+from lmlab.serve.errors import APIError, ClosedError, DisconnectedError, OverloadedError
 from lmlab.serve.served import Served
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ def too_many(name: str, waiting: int) -> APIError:
 
 
 @contextmanager
-def refusing(served: Served) -> Iterator[None]:
+def queue_errors_as_responses(served: Served) -> Iterator[None]:
     """Answer a full queue by 429, with the seconds after which to try again, and a closed engine by 503."""
     try:
         yield
@@ -42,13 +42,13 @@ def refusing(served: Served) -> Iterator[None]:
 
 
 async def run_in(executor: Executor | None, request: Request, function: Callable[[], T]) -> T:
-    """The result of a function in a thread; if the client hangs up first, it is cancelled: a `GoneError`."""
+    """The result of a function in a thread; if the client hangs up first, it is cancelled: a `DisconnectedError`."""
     cancelled = threading.Event()
     with cancellable(cancelled.is_set):
         run = contextvars.copy_context().run
     future = asyncio.get_running_loop().run_in_executor(executor, run, function)
     try:
-        return await unless_gone(request, _await(future))
+        return await cancel_on_disconnect(request, _await(future))
     finally:
         cancelled.set()
         future.cancel()
@@ -64,16 +64,16 @@ async def call(served: Served, request: Request, function: Callable[[Callable[[]
     def guarded(pause: Callable[[], None]) -> T:
         def check() -> None:
             if stopped:
-                raise GoneError
+                raise DisconnectedError
             pause()
 
         check()
         return function(check)
 
-    with refusing(served):
+    with queue_errors_as_responses(served):
         future = served.engine.call(guarded)
     try:
-        return await unless_gone(request, _await(asyncio.wrap_future(future)))
+        return await cancel_on_disconnect(request, _await(asyncio.wrap_future(future)))
     finally:
         stopped = True
         future.cancel()

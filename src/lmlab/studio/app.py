@@ -17,13 +17,25 @@ from starlette.types import Receive, Scope, Send
 
 from lmlab.serve.errors import add_errors, add_library_errors
 from lmlab.serve.guard import Guard, Rules
+from lmlab.studio import bundle, lecture, sets
 from lmlab.studio import jobs as training_jobs
-from lmlab.studio import lecture, sets
-from lmlab.studio.held_out import HeldOutReader
+from lmlab.studio.held_out_access import HeldOutReader
 from lmlab.studio.jobs import Jobs
 from lmlab.studio.run_store import RunStore
 from lmlab.studio.sets import Sets
-from lmlab.studio.views import attention, attribution, cells, generation, pictures, runs, scores, speech, vectors
+from lmlab.studio.views import (
+    attention,
+    attribution,
+    cells,
+    examples,
+    forward,
+    generation,
+    pictures,
+    runs,
+    scores,
+    speech,
+    vectors,
+)
 from lmlab.studio.workers import Workers
 
 if TYPE_CHECKING:
@@ -56,13 +68,15 @@ def make_studio(
 ) -> APIRouter:
     """All routes of the studio, to be mounted on an application."""
     router = APIRouter(prefix=API)
-    for view in (runs, generation, attention, attribution, speech):
+    for view in (runs, generation, attention, attribution, forward, speech):
         router.include_router(view.make_router(run_store))
     for view in (cells, vectors, pictures):
         router.include_router(view.make_router(run_store, held_out))
+    router.include_router(examples.make_router(held_out))
     router.include_router(scores.make_router(run_store, ready))
     router.include_router(sets.make_router(ready))
     router.include_router(lecture.make_router(run_store, talk))
+    router.include_router(bundle.make_router())
     router.include_router(training_jobs.make_router(jobs))
     for old, new in OLD_ROUTES.items():
         router.add_api_route(f"/{old}", _redirect_to(f"{API}/{new}"), methods=["GET", "POST"])

@@ -226,11 +226,13 @@ class Jobs:
         """Add a job of an earlier studio, if it is still running; else remove its files."""
         if not hasattr(os, "getuid") or record.lstat().st_uid != os.getuid() or self._records.is_symlink():
             return
-        about = read(record)
+        values = read(record)
         try:
-            request = JobRequest(**about["request" if "request" in about else "wanted"])  # "wanted" before version 0.6
-            process = Process(int(about["pid"]), str(about["started"]))
-            studio, command = Process(*about["studio"]), [str(word) for word in about["command"]]
+            request = JobRequest(
+                **values["request" if "request" in values else "wanted"]
+            )  # "wanted" before version 0.6
+            process = Process(int(values["pid"]), str(values["started"]))
+            studio, command = Process(*values["studio"]), [str(word) for word in values["command"]]
         except (KeyError, TypeError, ValueError):
             return
         job = Job(len(self._jobs) + 1, request, command, record.with_suffix(".log"), process, own=not studio.running)
@@ -251,7 +253,7 @@ class Jobs:
             raise ValueError(f"there is no job {number}; {len(self._jobs)} were started")
         return self._jobs[number - 1]
 
-    def about(self) -> list[dict[str, Any]]:
+    def summaries(self) -> list[dict[str, Any]]:
         """All jobs for a list, the last one first."""
         return [self.describe(job) for job in reversed(self._jobs)]
 
@@ -289,10 +291,10 @@ def _write_record(job: Job) -> None:
     here = Process.find(os.getpid())
     if job.process is None or here is None:  # it has ended already, or the system does not say when it was started
         return
-    about = {"request": job.request.model_dump(), "command": job.command, **job.process._asdict(), "studio": here}
+    values = {"request": job.request.model_dump(), "command": job.command, **job.process._asdict(), "studio": here}
     record = job.output.with_suffix(".json")
     new = record.with_suffix(".new")
-    new.write_text(json.dumps(about))
+    new.write_text(json.dumps(values))
     new.replace(record)
 
 
@@ -313,7 +315,7 @@ def make_router(jobs: Jobs) -> APIRouter:
 
     @router.get("/jobs")
     def list_jobs() -> Response:
-        return respond({"jobs": jobs.about(), "texts": jobs.names(), "models": list(TRAINED)})
+        return respond({"jobs": jobs.summaries(), "texts": jobs.names(), "models": list(TRAINED)})
 
     @router.post("/jobs/command")
     def command(request: JobRequest) -> Response:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lmlab.studio.run_store import RunStore
 
 RunName = Annotated[str, Field(min_length=1, max_length=500, description="path of a run in the folder")]
-RunNames = Annotated[list[RunName], Field(min_length=1, max_length=8, description="runs to compare")]
+RunNames = Annotated[list[RunName], Field(min_length=1, max_length=10, description="runs to compare")]
 Text = Annotated[str, Field(max_length=20_000, description="a text")]
 TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(max_length=512)]
 MOST_ROWS = 2000

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmlab.messages import suggest
-from lmlab.models import LINEAGE
+from lmlab.models import lineage_number
+from lmlab.pages.figures.palette import number_colours
 from lmlab.progress import check_cancelled
-from lmlab.runs.run_files import LOCK
-from lmlab.runs.upgrade import upgrade_task
 from lmlab.serve.errors import NotANumberError, log_error
-from lmlab.studio.run_files import UnreadableError, check_files, is_inside, is_number, read, read_strictly, read_tail
+from lmlab.studio.entries import BOARD, METRICS, READ, WEIGHTS, describe, status, unreadable
+from lmlab.studio.run_files import UnreadableError, check_files, is_inside, read_strictly
 
 if TYPE_CHECKING:
     from lmlab.language_model import LanguageModel
@@ -32,9 +31,8 @@ DEEPEST = 5
 """Folders between the studio's and a run's."""
 INSIDE = {"last", "last.new", "previous", "checkpoints", "tensorboard", "controls", "beside", "__pycache__"}
 """Folders inside a run that are not runs."""
-WEIGHTS = "model.safetensors"
-UNKNOWN = ("kind", "year", "paper", "summary", "task", "how", "window", "heads", "parameters", "valid")
-"""Fields of the entry of a run that is unreadable, all null."""
+RUN = ("config.json", "recipe.json", METRICS, WEIGHTS)
+"""Files by which a folder is known to be a run."""
 MOST_OPEN = 12
 """Models that are kept in memory; the least recently used one goes first."""
 ODD = (TypeError, AttributeError, LookupError, RuntimeError, ArithmeticError)
@@ -43,6 +41,9 @@ LOOK_EVERY = 0.1
 """Seconds between two checks for cancellation while another view uses the same model."""
 SCAN_EVERY = 0.9
 """Seconds for which a scan of the folder is shared by all tabs; a tab asks once a second."""
+SETTLED = 2.0
+"""Seconds after which a file that has not changed is not read again: within them, a clock may not tell two changes."""
+Stamps = tuple[tuple[int, int, int] | None, ...]
 
 
 class _Opened:
@@ -63,30 +64,54 @@ class RunStore:
         self._loading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
         self._scanning, self._scanned, self._scanned_at = threading.Lock(), list[dict[str, Any]](), -math.inf
+        self._listed: dict[Path, tuple[Stamps, list[Path]]] = {}
+        self._recognized: dict[Path, tuple[Stamps, bool]] = {}
+        self._described: dict[str, tuple[Stamps, dict[str, Any]]] = {}
         self.let_go: Callable[[str, LanguageModel], None] = lambda name, model: None
         """Called with a run and its model when the model leaves the memory."""
 
     def paths(self) -> dict[str, Path]:
         """Every run by its name, as it is on the disk now."""
         found: dict[str, Path] = {}
-        if _is_run(self.folder):
+        if self._is_run(self.folder):
             found[self.folder.name] = self.folder
         self._look(self.folder, found, 0)
         return dict(sorted(found.items()))
 
     def _look(self, folder: Path, found: dict[str, Path], depth: int) -> None:
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except OSError:
-            return
-        for entry in entries:
-            if entry.name.startswith(".") or entry.name in INSIDE or not entry.is_dir(follow_symlinks=False):
-                continue
-            path = Path(entry.path)
-            if _is_run(path):
+        for path in self._folders_in(folder):
+            if self._is_run(path):
                 found[path.relative_to(self.folder).as_posix()] = path
             if depth < DEEPEST:
                 self._look(path, found, depth + 1)
+
+    def _is_run(self, path: Path) -> bool:
+        stamps = _stamps(path / name for name in RUN)
+        known = self._recognized.get(path)
+        if known is None or known[0] != stamps:
+            known = stamps, _is_run(path)
+            if _settled(stamps):
+                self._recognized[path] = known
+        return known[1]
+
+    def _folders_in(self, folder: Path) -> list[Path]:
+        """The folders in a folder that may be or contain runs; listed again only if the folder has changed."""
+        stamps = _stamps((folder,))
+        known = self._listed.get(folder)
+        if known is not None and known[0] == stamps:
+            return known[1]
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            return []
+        inside = [
+            Path(entry.path)
+            for entry in entries
+            if not entry.name.startswith(".") and entry.name not in INSIDE and entry.is_dir(follow_symlinks=False)
+        ]
+        if _settled(stamps):
+            self._listed[folder] = stamps, inside
+        return inside
 
     def find(self, name: str) -> Path:
         """The folder of the run of that name; a ValueError if there is none."""
@@ -105,30 +130,38 @@ class RunStore:
             raise UnreadableError(f"{name}: {error}") from None
         return path
 
-    def about(self) -> list[dict[str, Any]]:
-        """The entry of each run in the list of runs."""
-        return [self.describe(name, path) for name, path in self.paths().items()]
+    def summaries(self) -> list[dict[str, Any]]:
+        """The entry of each run in the list of runs, with the number of its colour."""
+        found = [self.describe(name, path) for name, path in self.paths().items()]
+        wanted = {each["name"]: lineage_number(str(each["kind"])) for each in found}
+        order = sorted(wanted, key=lambda name: (wanted[name], name))
+        colours = number_colours({name: wanted[name] for name in order})
+        return [{**each, "colour": colours[each["name"]]} for each in found]
 
     def recent(self) -> list[dict[str, Any]]:
         """The same from a scan of the folder that is at most `SCAN_EVERY` old: all tabs that are open share it."""
         with self._scanning:
             if time.monotonic() - self._scanned_at > SCAN_EVERY:
-                self._scanned, self._scanned_at = self.about(), time.monotonic()
+                self._scanned, self._scanned_at = self.summaries(), time.monotonic()
             return self._scanned
 
     def describe(self, name: str, path: Path) -> dict[str, Any]:
-        """The entry of a run in the list; for a damaged one, why it is unreadable."""
-        try:
-            return describe(name, path, weights=self.has_weights(path))
-        except UnreadableError as error:
-            return {
-                "name": name,
-                **dict.fromkeys(UNKNOWN),
-                "does": [],
-                "weights": False,
-                "status": "unreadable",
-                "why": str(error),
-            }
+        """The entry of a run in the list; for a damaged one, why it is unreadable. Files are read if they changed."""
+        board = path.parent / BOARD if path != self.folder else None
+        stamps = _stamps((*(path / file for file in READ), *([board] if board else [])))
+        known = self._described.get(name)
+        if known is not None and known[0] == stamps:
+            entry = known[1]
+        else:
+            try:
+                entry = describe(name, path, board=board)
+            except UnreadableError as error:
+                entry = unreadable(name, str(error))
+            if _settled(stamps):
+                self._described[name] = stamps, entry
+        if "why" in entry:
+            return entry
+        return {**entry, "status": status(path), "weights": self.has_weights(path)}
 
     def has_weights(self, path: Path) -> bool:
         """Whether a run has weights, in a file inside the folder."""
@@ -206,72 +239,25 @@ def _stamp(path: Path) -> tuple[int, int]:
     return now.st_mtime_ns, now.st_size
 
 
+def _stamps(paths: Iterable[Path]) -> Stamps:
+    """Time, size and number of each file or folder; None for what is not there."""
+    found: list[tuple[int, int, int] | None] = []
+    for path in paths:
+        try:
+            now = path.lstat()
+            found.append((now.st_mtime_ns, now.st_size, now.st_ino))
+        except OSError:
+            found.append(None)
+    return tuple(found)
+
+
+def _settled(stamps: Stamps) -> bool:
+    """Whether none of the files was changed just now."""
+    return time.time() - max((each[0] for each in stamps if each), default=0) / 1e9 > SETTLED
+
+
 def _is_run(path: Path) -> bool:
     try:
         return isinstance(read_strictly(path / "config.json").get("kind"), str)
     except UnreadableError:
-        return any((path / name).is_file() for name in ("recipe.json", "metrics.jsonl", WEIGHTS))
-
-
-def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
-    """The entry of a run: its system, abilities, status and scores, read without its weights.
-
-    Damaged JSON is found here. Weights that are cut off or not finite are found only when the run is loaded.
-    """
-    for file in ("recipe.json", "frame.json"):
-        read_strictly(path / file)
-    config, tuned = read_strictly(path / "config.json"), upgrade_task(read_strictly(path / "task.json"))
-    kind, settings = config.get("kind"), config.get("model")
-    if not all(isinstance(value, str) for value in (kind, tuned.get("kind", ""), tuned.get("method") or "")):
-        raise UnreadableError("config.json or task.json is damaged: the kind of model or of task is not a name")
-    system, task = LINEAGE.get(str(kind)), tuned.get("kind")
-    sizes = settings if isinstance(settings, dict) else {}
-    parameters = _last_line(path).get("parameters")
-    total = parameters.get("total") if isinstance(parameters, dict) else None
-    return {
-        "name": name,
-        "kind": kind,
-        "year": system.year if system else None,
-        "paper": system.paper if system else None,
-        "summary": system.summary if system else None,
-        "does": list(system.does) if system and task is None else ["vectors"],
-        "pictures": isinstance(sizes.get("image"), list) and "patch" in sizes,
-        "task": task,
-        "how": tuned.get("method"),
-        **{size: value if isinstance(value := sizes.get(size), int) else None for size in ("window", "heads")},
-        "status": status(path),
-        "weights": weights,
-        "parameters": total if is_number(total) else None,
-        "valid": _best(path),
-    }
-
-
-def status(path: Path) -> str:
-    """`training`, `ready` (it has weights) or `begun`."""
-    holder = read(path / LOCK)
-    if holder.get("host") == platform.node() and _alive(holder.get("pid")):
-        return "training"
-    return "ready" if (path / WEIGHTS).is_file() else "begun"
-
-
-def _alive(pid: Any) -> bool:
-    if not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _last_line(path: Path) -> dict[str, Any]:
-    """The last whole line of the metrics, from the end of the file."""
-    lines = read_tail(path / "metrics.jsonl")
-    return lines[-1] if lines else {}
-
-
-def _best(path: Path) -> float | None:
-    values: list[Any] = [line.get("valid_bits_per_byte") for line in read_tail(path / "metrics.jsonl")]
-    return min((float(value) for value in values if is_number(value)), default=None)
+        return any((path / name).is_file() for name in RUN[1:])

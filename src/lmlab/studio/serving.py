@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from lmlab.serve.disconnect import wait_until_gone
+from lmlab.serve.disconnect import wait_for_disconnect
 from lmlab.serve.errors import APIError, checking
 from lmlab.serve.served import Runs, Served, serve_run
-from lmlab.studio.run_store import WEIGHTS, RunStore
+from lmlab.studio.entries import WEIGHTS
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import Workers
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class StoredRuns(Runs):
         if ready is not None:
             return ready
         await request.body()  # so that what is received from now on can only be that the client is gone
-        return await self.workers.run(lambda: asyncio.to_thread(self.find, name), gone=wait_until_gone(request))
+        return await self.workers.run(lambda: asyncio.to_thread(self.find, name), gone=wait_for_disconnect(request))
 
     def _find_ready(self, name: str | None) -> Served | None:
         """The run of that name, if its model is loaded and its engine has started."""
@@ -99,13 +100,13 @@ class StoredRuns(Runs):
         return {name: path for name, path in self.run_store.paths().items() if self.run_store.has_weights(path)}
 
     def _card(self, name: str, path: Path) -> dict[str, Any]:
-        about = self.run_store.describe(name, path)
+        summary = self.run_store.describe(name, path)
         return {
             "id": name,
             "object": "model",
             "created": int((path / WEIGHTS).stat().st_mtime),
             "owned_by": "lmlab",
-            "kind": about["kind"],
-            "abilities": [*about["does"], *["task"] * (about["task"] is not None)],
-            "max_model_len": about["window"],
+            "kind": summary["kind"],
+            "abilities": [*summary["does"], *["task"] * (summary["task"] is not None)],
+            "max_model_len": summary["window"],
         }

@@ -19,8 +19,8 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from lmlab.progress import CancelledError, cancellable
-from lmlab.serve.disconnect import wait_until_gone
-from lmlab.serve.errors import APIError, GoneError
+from lmlab.serve.disconnect import wait_for_disconnect
+from lmlab.serve.errors import APIError, DisconnectedError
 
 MOST_WORKING = 4
 """Requests that are worked on at once."""
@@ -39,13 +39,13 @@ class Workers:
         self._lock = threading.Lock()
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]], *, gone: Coroutine[Any, Any, Any]) -> T:
-        """The result of the work when its turn has come; a `GoneError` as soon as the client is `gone`."""
+        """The result of the work when its turn has come; a `DisconnectedError` as soon as the client is `gone`."""
         cancelled, working = threading.Event(), None
         leaving, turn = asyncio.ensure_future(gone), asyncio.ensure_future(self._enter())
         try:
             await asyncio.wait((turn, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not turn.done():
-                raise GoneError
+                raise DisconnectedError
             turn.result()
             self._flags.add(cancelled)
             with cancellable(cancelled.is_set):
@@ -53,11 +53,11 @@ class Workers:
             working.add_done_callback(lambda task: self._leave(task, cancelled))
             await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
-                raise GoneError
+                raise DisconnectedError
             try:
                 return working.result()
             except CancelledError:  # the studio ends
-                raise GoneError from None
+                raise DisconnectedError from None
         finally:
             cancelled.set()
             leaving.cancel()
@@ -125,6 +125,6 @@ class HeavyRoute(APIRoute):
             if request.method != "POST" or workers is None:
                 return await handle(request)
             await request.body()  # so that what is received from now on can only be that the client is gone
-            return await workers.run(lambda: handle(request), gone=wait_until_gone(request))
+            return await workers.run(lambda: handle(request), gone=wait_for_disconnect(request))
 
         return handle_in_turn

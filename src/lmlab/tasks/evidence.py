@@ -12,8 +12,8 @@ from typing import Any
 
 from lmlab.data.readers.examples import Example
 from lmlab.metrics.calibration import expected_calibration_error, reliability_curve
-from lmlab.pages.evidence import Calibration, Confusion, Evidence, Mistake, Word
-from lmlab.pages.figures import Bin
+from lmlab.pages.evidence import Calibration, Confusion, Evidence, EvidenceWord, Mistake
+from lmlab.pages.figures import ReliabilityBin
 
 MOST_CLASSES = 20
 """Classes of a confusion matrix; with more, the most frequent confusions are listed."""
@@ -69,7 +69,7 @@ def calibrate(lines: Sequence[Line], right: Sequence[bool]) -> Calibration | Non
         return None
     confidence, correct = [each for each, _ in known], [each for _, each in known]
     bins = [
-        Bin(
+        ReliabilityBin(
             100 * each.low,
             100 * each.high,
             each.size,
@@ -127,12 +127,12 @@ def describe_answer(line: Line) -> Mistake:
 
 def describe_tags(line: Line) -> Mistake:
     """The words around the first wrong tag, with their tags."""
-    words = [Word(*each) for each in zip(line["text"], line["true"], line["predicted"], strict=True)]
+    words = [EvidenceWord(*each) for each in zip(line["text"], line["true"], line["predicted"], strict=True)]
     wrong = [number for number, word in enumerate(words) if word.true != word.predicted]
     start = max(0, wrong[0] - WORDS_AROUND)
     end = min(len(words), wrong[-1] + 1 + WORDS_AROUND, start + MOST_WORDS)
-    before = [Word("…", "", "")] if start else []
-    after = [Word("…", "", "")] if end < len(words) else []
+    before = [EvidenceWord("…", "", "")] if start else []
+    after = [EvidenceWord("…", "", "")] if end < len(words) else []
     return Mistake(words=[*before, *words[start:end], *after])
 
 

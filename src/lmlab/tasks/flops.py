@@ -54,7 +54,7 @@ def segmented_flops(model: Model, batch: Batch, *, segment: int) -> float:
     total, starts = PASSES * model.embedding_flops_of(batch.inputs), range(0, longest, segment)
     for left, start in zip(range(len(starts), 0, -1), starts, strict=True):
         length = min(segment, longest - start)
-        body = rows * length * model.body_flops(length, remembered=min(start, model.memory))
+        body = rows * length * model.body_flops(length, memory_length=min(start, model.memory))
         total += body * (model.training_passes(length) if left <= LEARNT else 1.0)
     return total
 

@@ -34,7 +34,7 @@ from lmlab.tasks.frozen_vectors import make_room
 from lmlab.tasks.records import Item
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Row, collate
-from lmlab.tokenizers.words import Text, read_words
+from lmlab.tokenizers.words import SplitText, read_words
 
 STATES = "states"
 """The folder of a run that keeps the language models which it needs."""
@@ -47,7 +47,7 @@ Vectors = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Reader:
+class FrozenLM:
     """One frozen language model."""
 
     model: Model
@@ -56,7 +56,7 @@ class Reader:
     layers: str
 
     @classmethod
-    def load(cls, folder: Path, *, layers: str) -> Reader:
+    def load(cls, folder: Path, *, layers: str) -> FrozenLM:
         """The language model of a run; a ValueError says what is missing."""
         if not (folder / "config.json").is_file():
             raise ValueError(f"{folder} is not a run directory, and its states are needed: it has no config.json")
@@ -88,7 +88,7 @@ class Reader:
         inputs = collate(self._rows(sentences)[2])
         return self.model.embedding_flops_of(inputs) + self.model.reading_flops(inputs)
 
-    def _rows(self, sentences: Sequence[Sequence[str]]) -> tuple[list[Sequence[str]], list[Text], list[Row]]:
+    def _rows(self, sentences: Sequence[Sequence[str]]) -> tuple[list[Sequence[str]], list[SplitText], list[Row]]:
         """The parts of all sentences that fit into the window, their pieces, and these as rows."""
         parts = [part for words in sentences for part in self._parts(words)]
         pieces = [read_words(words, self.tokenizer) for words in parts]
@@ -127,9 +127,9 @@ class LanguageStates:
     layers: str = "last"
 
     @cached_property
-    def readers(self) -> list[Reader]:
+    def readers(self) -> list[FrozenLM]:
         with torch.inference_mode(False):  # who predicts may be the first to need them, and weights outlive that
-            return [Reader.load(Path(folder), layers=self.layers) for folder in self.folders]
+            return [FrozenLM.load(Path(folder), layers=self.layers) for folder in self.folders]
 
     @cached_property
     def shape(self) -> tuple[int, int]:

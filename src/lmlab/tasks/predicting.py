@@ -102,7 +102,7 @@ class Predictor:
 
     def tag(self, words: str | Sequence[str]) -> Prediction:
         """The tags of the words of a sentence; of a str, punctuation is split off first, as `lmlab predict` does."""
-        return self.predict([Example(self.task.as_read(words))])[0]
+        return self.predict([Example(self.task.to_input(words))])[0]
 
     def answer(self, question: str, context: str) -> Prediction:
         """The answer to a question, as a span of the context."""

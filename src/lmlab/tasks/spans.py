@@ -25,7 +25,7 @@ from lmlab.tasks.records import Item, Prediction, TaskConfig, Wording
 from lmlab.tasks.task import order_metrics
 from lmlab.tasks.text_task import TextTask, TextTaskConfig
 from lmlab.tokenizers.frames import Row, pad_rows
-from lmlab.tokenizers.words import Text, read_text
+from lmlab.tokenizers.words import SplitText, read_text
 
 
 class SpansConfig(TextTaskConfig):
@@ -104,7 +104,7 @@ class Spans(TextTask):
         return Example(texts[0], texts[1])
 
     def items(self, examples: Sequence[Example]) -> list[Item]:
-        texts: dict[str, Text] = {}
+        texts: dict[str, SplitText] = {}
         questions = self.tokenizer.encode_batch([str(example.a) for example in examples])
         found = []
         for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
@@ -198,7 +198,7 @@ class Spans(TextTask):
         return [self._answer(context, texts[context], own) for context, own in zip(contexts, windows, strict=True)]
 
     def _answer(
-        self, context: str, text: Text, windows: Sequence[tuple[list[tuple[float, int, int]], float]]
+        self, context: str, text: SplitText, windows: Sequence[tuple[list[tuple[float, int, int]], float]]
     ) -> Prediction:
         """The best spans of all windows of a context, each text once."""
         offsets = text.offsets
@@ -221,7 +221,7 @@ class Spans(TextTask):
         return Prediction(value, float(probabilities[0]), named, span if value else None)
 
 
-def find_pieces(text: Text, answer: Answer) -> tuple[int, int] | None:
+def find_pieces(text: SplitText, answer: Answer) -> tuple[int, int] | None:
     """The first and the last piece of an answer; None where the tokenizer left nothing of it."""
     begin, end = answer.start, answer.start + len(answer.text)
     inside = [piece for piece, (first, last) in enumerate(text.offsets) if first < end and last > begin]

@@ -133,7 +133,7 @@ class Tagging(TextTask):
         """False: an example is one sentence."""
         return False
 
-    def as_read(self, text: str | Sequence[str]) -> str | tuple[str, ...]:
+    def to_input(self, text: str | Sequence[str]) -> str | tuple[str, ...]:
         """The words of a text."""
         return split_words(text) if isinstance(text, str) else tuple(text)
 
@@ -156,7 +156,7 @@ class Tagging(TextTask):
         """Use the copies of the frozen language models that a run keeps."""
         self.language = self.language.kept_in(run / STATES)
 
-    def outside(self, run: Path) -> list[str]:
+    def external_folders(self, run: Path) -> list[str]:
         """The frozen language models that are not inside a run, and so may be missing after it was moved."""
         return [folder for folder in self.language.folders if not Path(folder).is_relative_to(run)]
 

@@ -24,7 +24,7 @@ from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.layers.layer_mix import Mix, select_layers, side_by_side
-from lmlab.layers.padding import choose
+from lmlab.layers.padding import gather_positions
 from lmlab.metrics.metric import Metric, StreamingMetric
 from lmlab.models.abilities import GivesVectors, State
 from lmlab.models.defaults import TaskDefaults
@@ -58,6 +58,7 @@ class Task:
     specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
     additive: ClassVar[bool] = True
+    sparse: ClassVar[bool] = False
     separates: bool = False
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {}
 
@@ -114,7 +115,7 @@ class Task:
         """Whether an example is two texts; None where it may be one or two."""
         return None
 
-    def as_read(self, text: str | Sequence[str]) -> str | tuple[str, ...]:
+    def to_input(self, text: str | Sequence[str]) -> str | tuple[str, ...]:
         """A text as this task reads it: a text, or a tuple of words."""
         return text if isinstance(text, str) else tuple(text)
 
@@ -181,7 +182,7 @@ class Task:
     def open(self, run: Path) -> None:
         """Load files that the task keeps in its run directory besides the weights."""
 
-    def outside(self, run: Path) -> list[str]:
+    def external_folders(self, run: Path) -> list[str]:
         """Folders outside the run directory that the task needs."""
         return []
 
@@ -267,7 +268,7 @@ class Task:
             found = model.layers(**batch.inputs)
             vectors = side_by_side(found) if self.config.method == "mix" else select_layers(layers).of(found)
             if at is not None:
-                vectors = choose(vectors.flatten(2), at).view(*at.shape, *vectors.shape[2:])
+                vectors = gather_positions(vectors.flatten(2), at).view(*at.shape, *vectors.shape[2:])
         return vectors if real is None else pool(vectors, real, self.config.pool)[:, None]
 
     def _last_layer(self, model: Model, inputs: Mapping[str, Tensor], at: Tensor | None) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.readers.examples import Example
-from lmlab.layers.padding import choose
+from lmlab.layers.padding import gather_positions
 from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, PredictsNext
 from lmlab.models.flops import PASSES
@@ -194,7 +194,7 @@ class TextTask(Task):
         if segment is None or inputs["tokens"].shape[1] <= segment:
             return super()._last_layer(model, inputs, at)
         vectors = read_in_segments(model, inputs["tokens"], segment=segment)
-        return vectors if at is None else choose(vectors, at)
+        return vectors if at is None else gather_positions(vectors, at)
 
     def _read_with_losses(self, model: Model, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         if not self.config.auxiliary:
@@ -206,7 +206,7 @@ class TextTask(Task):
         """The vectors that the head reads, of all hidden ones."""
         if (real := batch.labels.get("real")) is not None:
             return pool(hidden, real, self.config.pool)[:, None]
-        return choose(hidden, batch.labels["at"])
+        return gather_positions(hidden, batch.labels["at"])
 
     def _language_loss(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
         """The surprisal of the tokens of each row, from the ones before them."""

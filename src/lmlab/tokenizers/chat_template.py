@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lmlab.parsing import load_json
 from lmlab.progress import check_cancelled
 
 FILE = "chat.json"
@@ -86,12 +87,12 @@ class ChatTemplate:
         """The template in the `chat.json` of a run directory."""
         path = folder / FILE
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = load_json(path.read_text(encoding="utf-8"))
             text, tokens = content["template"], content["special_tokens"]
             if not isinstance(text, str) or not all(isinstance(each, str) for each in (*tokens, *tokens.values())):
                 raise TypeError("the template must be a text, and special_tokens a table of texts")
             return cls(text=text, special_tokens=tokens)
-        except (KeyError, TypeError, AttributeError, ValueError, OSError, RecursionError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OSError) as error:
             raise ValueError(f"{path} is damaged: {error}") from None
 
     @cached_property

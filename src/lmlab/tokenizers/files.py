@@ -12,6 +12,7 @@ from typing import Any
 import tokenizers as hf
 from tokenizers import models
 
+from lmlab.parsing import load_json
 from lmlab.tokenizers.engines import (
     BERT_SPECIALS,
     BOUNDARY,
@@ -105,7 +106,7 @@ def _read_settings(path: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = load_json(file.read_text(encoding="utf-8"))
     except ValueError:
         found = None
     return check_options(found, where=str(file))
@@ -129,7 +130,7 @@ def _load_folder(folder: Path) -> Tokenizer:
 def _load_pair(vocabulary_path: Path, merges_path: Path) -> Tokenizer:
     """GPT-2's byte-level pairs (Radford et al. 2019), or GPT's over lower-cased words that end in `</w>` (2018)."""
     try:
-        vocabulary = json.loads(vocabulary_path.read_text(encoding="utf-8"))
+        vocabulary = load_json(vocabulary_path.read_text(encoding="utf-8"))
         lines = merges_path.read_text(encoding="utf-8").split("\n")
         merges = [_pair(line) for line in lines if line.strip() and not line.startswith("#version")]
         if CLIP_START in vocabulary:

@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lmlab.parsing import load_json
 from lmlab.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 NEXT_TOKEN: Mapping[str, str] = {"tokens": "boundary a"}
@@ -38,7 +39,7 @@ Item = Mapping[str, Pieces]
 """The parts of an item, by their letters."""
 
 
-class Slot(NamedTuple):
+class TemplateToken(NamedTuple):
     """One word of a template."""
 
     name: str  # the letter of a part, or the name of a special token
@@ -51,11 +52,11 @@ class Slot(NamedTuple):
 
 
 @lru_cache
-def parse_template(template: str) -> tuple[Slot, ...]:
+def parse_template(template: str) -> tuple[TemplateToken, ...]:
     """Return the slots of a template; a ValueError says what is wrong with it."""
     if not re.fullmatch(r"[^\[\]]*(\[[^\[\]]*\][^\[\]]*)*", template):
         raise ValueError(f"the template {template!r} has a bracket that is not closed, or one inside another")
-    slots: list[Slot] = []
+    slots: list[TemplateToken] = []
     owner = ""  # the last part outside of brackets
     for chunk in re.findall(r"\[[^\]]*\]|[^\[\]]+", template):
         group = chunk.startswith("[")
@@ -66,7 +67,7 @@ def parse_template(template: str) -> tuple[Slot, ...]:
         for name, segment in words:
             if not group and len(name) == 1:
                 owner = name
-            slots.append(Slot(name, segment, parts[0] if group else owner))
+            slots.append(TemplateToken(name, segment, parts[0] if group else owner))
     letters = [slot.name for slot in slots if slot.is_part]
     if not letters or len(set(letters)) < len(letters):
         raise ValueError(f"the template {template!r} needs parts, single letters such as a and b, each of them once")
@@ -152,7 +153,7 @@ class Frame:
         """Return the number of special tokens of an input around these parts."""
         return sum(not slot.is_part and slot.owner in ("", *parts) for slot in self._slots()[name])
 
-    def layout(self, name: str, parts: str) -> list[tuple[Slot, Any]]:
+    def layout(self, name: str, parts: str) -> list[tuple[TemplateToken, Any]]:
         """The slots of an input around these parts, each with its special token as a piece; None at a part."""
         slots = [slot for slot in self._slots()[name] if slot.owner in ("", *parts)]
         return [(slot, None if slot.is_part else self._special(name, slot.name)) for slot in slots]
@@ -186,7 +187,7 @@ class Frame:
         path = Path(path)
         source = path / FILE if path.is_dir() else path
         try:
-            return cls.from_content(json.loads(source.read_text(encoding="utf-8")))
+            return cls.from_content(load_json(source.read_text(encoding="utf-8")))
         except (TypeError, AttributeError, ValueError, OSError) as error:
             raise ValueError(f"{source} is damaged: {error}") from None
 
@@ -195,7 +196,7 @@ class Frame:
         """The frame with the content of a `frame.json`."""
         return cls(**{**content, **{key: tuple(content.get(key, ())) for key in ("orders", "backwards")}})
 
-    def _slots(self) -> dict[str, tuple[Slot, ...]]:
+    def _slots(self) -> dict[str, tuple[TemplateToken, ...]]:
         return {name: parse_template(template) for name, template in self.templates.items()}
 
     def _letters(self) -> set[str]:
@@ -216,7 +217,7 @@ class Frame:
                 }
                 yield Row(number, order, inputs)
 
-    def _spans(self, name: str, slots: tuple[Slot, ...], parts: Item) -> list[dict[str, tuple[int, int]]]:
+    def _spans(self, name: str, slots: tuple[TemplateToken, ...], parts: Item) -> list[dict[str, tuple[int, int]]]:
         """For each row the pieces of each part, from and to, that fit into the window."""
         here = [slot.name for slot in slots if slot.is_part and slot.name in parts]
         whole = {part: (0, len(parts[part])) for part in here}
@@ -232,7 +233,7 @@ class Frame:
             )
         if self.stride is not None:
             return self._windows(parts, here, room)
-        sizes = _share({part: len(parts[part]) for part in here}, room)
+        sizes = _fit_parts({part: len(parts[part]) for part in here}, room)
         first = self.anchor == "first"
         return [{part: (0, size) if first else (end - size, end) for part, size, end in _ends(sizes, parts)}]
 
@@ -253,7 +254,7 @@ class Frame:
     def _fill(
         self,
         name: str,
-        slots: tuple[Slot, ...],
+        slots: tuple[TemplateToken, ...],
         parts: Item,
         spans: Mapping[str, tuple[int, int]],
         names: Mapping[str, str] | None = None,
@@ -320,7 +321,7 @@ def _ends(sizes: Mapping[str, int], parts: Item) -> Iterator[tuple[str, int, int
     return ((part, size, len(parts[part])) for part, size in sizes.items())
 
 
-def _share(lengths: Mapping[str, int], room: int) -> dict[str, int]:
+def _fit_parts(lengths: Mapping[str, int], room: int) -> dict[str, int]:
     """How many pieces of each part are kept: what is too much is taken off the longest, piece by piece."""
     left, kept = room, {}
     for position, part in enumerate(sorted(lengths, key=lambda part: (lengths[part], part))):

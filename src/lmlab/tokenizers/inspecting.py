@@ -13,7 +13,7 @@ import numpy as np
 from lmlab.tokenizers.tokenizer import Tokenizer
 
 
-class Token(NamedTuple):
+class InspectedToken(NamedTuple):
     """One token of a text."""
 
     id: int
@@ -56,7 +56,7 @@ class TokenizedText:
         self.ids = tokenizer.encode(text)
 
     @cached_property
-    def tokens(self) -> list[Token]:
+    def tokens(self) -> list[InspectedToken]:
         """Each token with its characters; if nothing is lost, they cover the whole text without gaps."""
         ids, offsets = self.tokenizer.encode_with_offsets(self.text)
         assert ids == self.ids, "the fast ways of encoding give what the library gives"
@@ -65,7 +65,7 @@ class TokenizedText:
             if not self.tokenizer.lossy and self.lossless and start > before:
                 start = before  # the files of some tokenizers trim a leading space off the place
             before = max(before, end)
-            tokens.append(Token(number, self.tokenizer.show(number), self.text[start:end], start, end))
+            tokens.append(InspectedToken(number, self.tokenizer.show(number), self.text[start:end], start, end))
         return tokens
 
     @property
@@ -119,7 +119,7 @@ class TokenizedText:
             "decoded": self.decoded,
         }
 
-    def is_unknown(self, token: Token) -> bool:
+    def is_unknown(self, token: InspectedToken) -> bool:
         """Whether a token is the unknown token."""
         return bool(self.tokenizer.is_unknown(np.array(token.id)))
 

@@ -20,7 +20,7 @@ NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
 """Kinds of pieces, as the file numbers them."""
 
 
-class Piece(NamedTuple):
+class VocabularyPiece(NamedTuple):
     """One row of the vocabulary."""
 
     text: str
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 class Vocabulary(NamedTuple):
     """What of a file matters for encoding."""
 
-    pieces: list[Piece]
+    pieces: list[VocabularyPiece]
     kind: int  # UNIGRAM or BPE
     charsmap: bytes  # how characters are normalised, as SentencePiece compiled it
     prefix: bool  # whether a space is put before a text
@@ -106,7 +106,7 @@ def _normalizer(read: Vocabulary, *, lowercase: bool, strip_accents: bool, quote
     return normalizers.Sequence(steps) if steps else None
 
 
-def _merges(pieces: list[Piece]) -> list[tuple[str, str]]:
+def _merges(pieces: list[VocabularyPiece]) -> list[tuple[str, str]]:
     """The pairs that make each piece, the best piece first: what scores say of BPE."""
     rank = {piece.text: number for number, piece in enumerate(pieces) if piece.kind in (NORMAL, USER, UNUSED)}
     found = []
@@ -119,9 +119,11 @@ def _merges(pieces: list[Piece]) -> list[tuple[str, str]]:
     return [(left, right) for *_, left, right in sorted(found)]
 
 
-def _piece(content: bytes) -> Piece:
+def _piece(content: bytes) -> VocabularyPiece:
     fields = dict(_fields(content))
-    return Piece(fields[1].decode(), struct.unpack("<f", fields.get(2, b"\0\0\0\0"))[0], fields.get(3, NORMAL))
+    return VocabularyPiece(
+        fields[1].decode(), struct.unpack("<f", fields.get(2, b"\0\0\0\0"))[0], fields.get(3, NORMAL)
+    )
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, Any]]:

@@ -41,7 +41,7 @@ def spell(words: Iterable[bytes | int], *, letters: int = MOST_LETTERS) -> Lette
 
 
 class NewWords:
-    """Words that no file has, numbered as they are met: a word has the same number as long as it is remembered.
+    """Words that no file has, numbered as they are met: a word has the same number as long as it is cached.
 
     So texts of users are ids like all others, on their way to a model that asks for the letters. What is kept on disk
     holds no such number. At most `room` words are kept: of the oldest the numbers

@@ -351,13 +351,18 @@ class Tokenizer:
 
     @cached_property
     def _memory(self) -> WordCache | None:
-        """Where pieces never reach over white space, words can be encoded one by one and remembered."""
+        """Where pieces never reach over white space, words can be encoded one by one and cached."""
         empty = models.BPE()
         known = [byte_level_engine(empty), *(wordpiece_engine(empty, cased=cased) for cased in (True, False))]
         return WordCache(self._encode_afresh) if any(map(self._cuts_as, known)) else None
 
     def _encode_afresh(self, texts: Sequence[str]) -> list[list[int]]:
-        encodings = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)
+        try:
+            encodings = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)
+        except Exception as error:
+            if type(error) is not Exception:  # a lone surrogate is an error of Python
+                raise
+            raise ValueError(f"the tokenizer cannot encode this text: {error}") from None
         return [encoding.ids for encoding in encodings]
 
     @cached_property

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lmlab.tokenizers.tokenizer import Tokenizer
 
 
-class Text(NamedTuple):
+class SplitText(NamedTuple):
     """The pieces of a text, each with its characters and its word."""
 
     pieces: list[int]
@@ -37,13 +37,13 @@ def find_words(text: str, offsets: Sequence[tuple[int, int]]) -> list[int | None
     return result
 
 
-def read_text(text: str, tokenizer: Tokenizer) -> Text:
+def read_text(text: str, tokenizer: Tokenizer) -> SplitText:
     """Return the pieces of a text with their characters and words."""
     pieces, offsets = tokenizer.encode_with_offsets(text)
-    return Text(pieces, offsets, find_words(text, offsets))
+    return SplitText(pieces, offsets, find_words(text, offsets))
 
 
-def read_words(words: Sequence[str], tokenizer: Tokenizer) -> Text:
+def read_words(words: Sequence[str], tokenizer: Tokenizer) -> SplitText:
     """Return the pieces of words joined by single spaces; a word without a piece gets the unknown token.
 
     A normalizer may remove a whole word, which still needs a piece for its tag.
@@ -54,7 +54,7 @@ def read_words(words: Sequence[str], tokenizer: Tokenizer) -> Text:
     pieces, offsets, numbers = read_text(text, tokenizer)
     missing = set(range(len(words))) - set(numbers)
     if not missing:
-        return Text(pieces, offsets, numbers)
+        return SplitText(pieces, offsets, numbers)
     if tokenizer.unknown is None:
         raise ValueError(f"the tokenizer has no piece for {words[min(missing)]!r}, and no unknown token: leave it out")
     begins = [0]
@@ -65,4 +65,4 @@ def read_words(words: Sequence[str], tokenizer: Tokenizer) -> Text:
         pieces.insert(position, tokenizer.unknown)
         offsets.insert(position, (begins[number], begins[number + 1] - 1))
         numbers.insert(position, number)
-    return Text(pieces, offsets, numbers)
+    return SplitText(pieces, offsets, numbers)

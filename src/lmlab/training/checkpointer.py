@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,10 @@ from torch import Tensor, nn
 
 from lmlab.models.abilities import State
 from lmlab.models.states import map_state
-from lmlab.runs.model_files import load_weights, model_tensors
+from lmlab.runs.model_files import load_weights, model_tensors, with_new_names
 from lmlab.runs.storage import (
     HEADS,
+    METRICS,
     MODEL,
     FullDiskError,
     find_no_room,
@@ -27,13 +30,14 @@ from lmlab.runs.storage import (
     replace_tensors,
     write_folder,
     write_json,
+    write_sealed,
     write_tensors,
 )
 from lmlab.training.devices import random_tensors, restore_random
-from lmlab.training.distributed import ALONE, World
+from lmlab.training.distributed.world import ALONE, World
 from lmlab.training.learner import Learner
 from lmlab.training.progress import TrainingProgress
-from lmlab.training.step import Step
+from lmlab.training.step import States, Step
 
 CHECKPOINTS = "checkpoints"
 """The folder of a run with the weights of its latest validations, for averaging."""
@@ -51,12 +55,13 @@ class Checkpointer:
         self.keep_latest = keep
         self.world = world
         self._saved = time.monotonic()
-        self._metrics = open(path / "metrics.jsonl", "ab") if world.writes else None  # noqa: SIM115 (until close)
+        self._metrics = open(path / METRICS, "ab") if world.writes else None  # noqa: SIM115 (until close)
+        self._hashed = hashlib.sha256()  # of all that is in it
 
-    def load(self, train_step: Step) -> tuple[TrainingProgress, State] | None:
+    def load(self, train_step: Step) -> tuple[TrainingProgress, States] | None:
         """Restore the last checkpoint: weights, optimizer, random numbers and metrics; None if there is none.
 
-        Returns how far training was, and the state that the model keeps for the next batch.
+        Returns how far training was, and the states that the model keeps for the next batch.
         """
         found = read_folder(self.path / "last", lambda folder: self._read(folder, train_step))
         reached, size = (found[0].step, found[0].metrics_bytes) if found else (0, 0)
@@ -65,36 +70,45 @@ class Checkpointer:
             if self._metrics.seek(0, os.SEEK_END) != size:
                 self._metrics.truncate(size)
                 self._metrics.seek(size)
+            self._hashed = hashlib.sha256((self.path / METRICS).read_bytes())
+            if found and found[0].metrics_sha256 not in ("", self._hashed.hexdigest()):
+                warnings.warn(f"{self.path / METRICS} is damaged; the curves of the run may be wrong", stacklevel=2)
         return found
 
-    def _read(self, folder: Path, train_step: Step) -> tuple[TrainingProgress, State]:
-        learner = train_step.learner
+    def _read(self, folder: Path, train_step: Step) -> tuple[TrainingProgress, States]:
+        learner, world = train_step.learner, self.world
         progress = TrainingProgress.model_validate(read_json(folder / "progress.json"))
         for name, module in _modules(learner).items():
-            load_weights(module, read_tensors(folder / name), source=folder / name)
+            weights = with_new_names(read_tensors(folder / name), type(module))
+            own = module.state_dict(keep_vars=True)
+            parts = {key: world.part(each, own[key]) if key in own else each for key, each in weights.items()}
+            load_weights(module, parts, source=folder / name)
         tensors = _with_new_names(read_tensors(folder / "training.safetensors"), learner)
         train_step.restore(tensors)
-        own = _of_process(tensors, self.world.rank)
-        restore_random(own, learner.device)
-        leaves = [own[f"state.{i}"] for i in range(sum(name.startswith("state.") for name in own))]
-        state = (
-            _unflatten(learner.start_state(train_step.loader.batch_size), leaves, learner.device) if leaves else None
-        )
-        return progress, state
+        restore_random(tensors, learner.device)
+        lanes = train_step.division.lanes
+        found = {lane: _leaves(tensors, lane) for lane in range(lanes)}
+        start = learner.start_state(max(1, train_step.loader.batch_size // lanes))
+        return progress, {lane: _unflatten(start, each, learner.device) for lane, each in found.items() if each}
 
-    def save(self, train_step: Step, state: State, progress: TrainingProgress) -> None:
+    def save(self, train_step: Step, states: States, progress: TrainingProgress) -> None:
         """Write `last/`, all that exact resuming needs; the checkpoint before it becomes `previous/`."""
-        leaves = {f"state.{i}": tensor for i, tensor in enumerate(_flatten(state))}
-        own = self.world.gather({**random_tensors(train_step.learner.device), **leaves})
+        world, learner = self.world, train_step.learner
+        leaves = {
+            f"{_prefix(lane)}{i}": tensor for lane, state in states.items() for i, tensor in enumerate(_flatten(state))
+        }
+        weights = {name: world.whole(model_tensors(module)) for name, module in _modules(learner).items()}
+        training = {**train_step.tensors(), **world.collect(leaves), **random_tensors(learner.device)}
         if self._metrics is not None:
             self._metrics.flush()
             os.fsync(self._metrics.fileno())
             progress.metrics_bytes = self._metrics.tell()
+            progress.metrics_sha256 = self._hashed.hexdigest()
 
             def fill(folder: Path) -> None:
-                for name, module in _modules(train_step.learner).items():
-                    write_tensors(folder / name, model_tensors(module))
-                write_tensors(folder / "training.safetensors", {**train_step.tensors(), **_by_process(own)})
+                for name, tensors in weights.items():
+                    write_tensors(folder / name, tensors)
+                write_tensors(folder / "training.safetensors", training)
                 write_json(folder / "progress.json", progress.model_dump())
 
             write_folder(self.path / "last", fill)
@@ -102,20 +116,24 @@ class Checkpointer:
 
     def save_best(self, learner: Learner) -> None:
         """Write the weights that `lmlab.load` reads."""
-        if self.world.writes:
-            for name, module in _modules(learner).items():
-                replace_tensors(self.path / name, model_tensors(module))
+        for name, module in _modules(learner).items():
+            tensors = self.world.whole(model_tensors(module))
+            if self.world.writes:
+                replace_tensors(self.path / name, tensors)
 
     def keep(self, learner: Learner, step: int) -> None:
         """Write the weights of a validation for later averaging; the oldest of too many are removed."""
-        if not self.keep_latest or not self.world.writes:
+        if not self.keep_latest:
+            return
+        weights, heads = (self.world.whole(model_tensors(part)) for part in (learner.model, learner.heads))
+        if not self.world.writes:
             return
         folder = self.path / CHECKPOINTS
         folder.mkdir(exist_ok=True)
         kept = folder / f"step-{step:06}.safetensors"
-        if len(learner.heads):
-            write_tensors(kept_heads(kept), model_tensors(learner.heads))
-        write_tensors(kept, model_tensors(learner.model))
+        if heads:
+            write_sealed(kept_heads(kept), heads)
+        write_sealed(kept, weights)
         _forget(path for _, path in kept_checkpoints(self.path)[: -self.keep_latest])
 
     def log(self, line: dict[str, Any]) -> None:
@@ -123,8 +141,10 @@ class Checkpointer:
         if self._metrics is None:
             return
         try:
-            self._metrics.write((json.dumps(line) + "\n").encode())
+            content = (json.dumps(line) + "\n").encode()
+            self._metrics.write(content)
             self._metrics.flush()
+            self._hashed.update(content)
         except OSError as error:
             if (reason := find_no_room(error)) is not None:
                 raise FullDiskError(f"{reason}: {self._metrics.name} could not be written") from None
@@ -177,16 +197,15 @@ def _with_new_names(tensors: dict[str, Tensor], learner: Learner) -> dict[str, T
     return result
 
 
-def _by_process(tensors: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The tensors of all processes by name; those of process 0 as if it were alone."""
-    first, *others = tensors
-    return {**first, **{f"process{i}.{name}": each[name] for i, each in enumerate(others, 1) for name in each}}
+def _prefix(lane: int) -> str:
+    """What the names of the tensors of a carried state begin with, for the rows of one lane."""
+    return f"lane{lane}.state." if lane else "state."
 
 
-def _of_process(tensors: dict[str, Tensor], rank: int) -> dict[str, Tensor]:
-    """The tensors of one process, as `_by_process` named them."""
-    prefix = f"process{rank}."
-    return {name.removeprefix(prefix): each for name, each in tensors.items() if not rank or name.startswith(prefix)}
+def _leaves(tensors: dict[str, Tensor], lane: int) -> list[Tensor]:
+    """The tensors of the state of one lane, in order."""
+    count = sum(name.startswith(_prefix(lane)) for name in tensors)
+    return [tensors[f"{_prefix(lane)}{i}"] for i in range(count)]
 
 
 def _flatten(state: State) -> list[Tensor]:

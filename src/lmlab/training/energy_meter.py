@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lmlab.costs.countries import WORLD, Grid, find_grid
+from lmlab.costs.countries import WORLD, ElectricityGrid, find_grid
 from lmlab.units import PER_SECOND, main_unit
 
 if TYPE_CHECKING:
     import torch
 
     from lmlab.costs.parameters import Parameters
-    from lmlab.training.distributed import World
+    from lmlab.training.distributed.world import World
     from lmlab.training.progress import TrainingProgress
 
 RAPL = Path("/sys/class/powercap")
@@ -46,7 +46,7 @@ class Cost(NamedTuple):
         """Grams of CO2e in the country of LMLAB_COUNTRY, else at the world's average intensity."""
         return find_grid().grams(self.joules)
 
-    def as_dict(self, *, method: str, grid: Grid | None = None) -> dict[str, Any]:
+    def as_dict(self, *, method: str, grid: ElectricityGrid | None = None) -> dict[str, Any]:
         """All figures for JSON, with the method and the country that they depend on."""
         position = grid or find_grid()
         return {
@@ -61,10 +61,12 @@ class Cost(NamedTuple):
 class EnergyMeter:
     """Reads the energy counters of RAPL and NVML if they are readable, else multiplies seconds by assumed watts.
 
-    RAPL counts the whole processor, including other processes; CPU seconds are those of this process.
+    RAPL counts the whole processor, including other processes; CPU seconds are those of this process. Of several
+    processes that train together on a machine, the first one reads RAPL.
     """
 
-    def __init__(self, device: torch.device | None = None) -> None:
+    def __init__(self, device: torch.device | None = None, *, first: bool = True) -> None:
+        """`first` is whether this process is the first on its machine, which counts the energy of all of them."""
         kind = "cpu" if device is None else device.type
         self.counters = _rapl_counters()
         self.gpu = _NVML.open(device) if device is not None and kind == "cuda" else None
@@ -73,7 +75,7 @@ class EnergyMeter:
         self.method = "RAPL" if self.counters else f"CPU seconds x {self.watts:g} W"
         if kind != "cpu":
             self.method += " + NVML" if self.gpu is not None else f" + GPU seconds x {self.gpu_watts:g} W"
-        self._on_gpu = kind != "cpu"
+        self._on_gpu, self._first = kind != "cpu", first
         self._last = self._read()
 
     def lap(self) -> Cost:
@@ -83,7 +85,7 @@ class EnergyMeter:
         joules = cpu * self.watts
         if self.counters:
             pairs = zip(self.counters.values(), now.microjoules, self._last.microjoules, strict=True)
-            joules = sum((after - before) % limit for limit, after, before in pairs) / 1e6
+            joules = sum((after - before) % limit for limit, after, before in pairs) / 1e6 * self._first
         gpu_seconds = seconds if self._on_gpu else 0.0
         if self.gpu is not None:
             joules += (now.gpu_millijoules - self._last.gpu_millijoules) / 1e3
@@ -158,7 +160,7 @@ def _watts(variable: str, default: float) -> float:
 
 
 def total_cost(
-    cost: Cost, *, parameters: Parameters, flops: float, method: str, grid: Grid | None = None
+    cost: Cost, *, parameters: Parameters, flops: float, method: str, grid: ElectricityGrid | None = None
 ) -> dict[str, Any]:
     """The cost of a finished run for JSON: parameters, FLOPs, time, energy and CO2e."""
     return {
@@ -171,8 +173,9 @@ def total_cost(
 class CostTracker:
     """Measures what a run costs, and adds it to the progress of the run."""
 
-    def __init__(self, device: torch.device, grid: Grid, progress: TrainingProgress, world: World) -> None:
-        self.meter, self.grid, self.progress, self.world = EnergyMeter(device), grid, progress, world
+    def __init__(self, device: torch.device, grid: ElectricityGrid, progress: TrainingProgress, world: World) -> None:
+        self.meter = EnergyMeter(device, first=world.local_rank == 0)
+        self.grid, self.progress, self.world = grid, progress, world
         progress.energy_method = self.meter.method
 
     def add(self, *, training: bool) -> float:
@@ -217,7 +220,7 @@ class CodecarbonResult:
 
 
 @contextmanager
-def codecarbon(grid: Grid | None = None) -> Iterator[CodecarbonResult]:
+def codecarbon(grid: ElectricityGrid | None = None) -> Iterator[CodecarbonResult]:
     """Measure the work in this block with codecarbon too, if LMLAB_CODECARBON=1 asks for it."""
     result = CodecarbonResult()
     if not _wants_codecarbon():

@@ -55,7 +55,7 @@ class Learner(nn.Module):
         return self.objective.step_flops(self.model, dict(self.heads.items()), loader)
 
 
-class Embedder(nn.Module):
+class MicroBatchEmbedder(nn.Module):
     """A learner whose loss is not additive, as a module that gives the vectors of a micro-batch."""
 
     def __init__(self, learner: Learner, objective: NotAdditive) -> None:

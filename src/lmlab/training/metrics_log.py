@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lmlab.training.checkpointer import Checkpointer
-from lmlab.training.distributed import World
+from lmlab.training.distributed.world import World
 from lmlab.training.energy_meter import CostTracker
 from lmlab.training.evaluation import Evaluation, term_name
 from lmlab.training.learner import Learner
@@ -17,6 +17,8 @@ from lmlab.units import bits_per_byte
 
 OnLog = Callable[[dict[str, Any], TrainingProgress], None]
 """A function that is called with each line of metrics."""
+WATCHED, COUNTED = "watched ", "counted "
+"""Begin the names of metrics and of their counts among the sums of a step."""
 
 
 class NotFiniteError(ValueError):
@@ -56,17 +58,18 @@ class MetricsLog:
         progress, weights = self.progress, self.weights
         main = next(iter(weights))
         for number, result in enumerate(self.pending, start=progress.step - len(self.pending) + 1):
-            sums = self.world.totals({name: float(value) for name, value in result.sums.items()})
+            amounts: dict[str, list[float]] = {name: values.tolist() for name, values in result.sums.items()}
+            for name, (values, counts) in result.watched.items():
+                amounts |= {f"{WATCHED}{name}": values.tolist(), f"{COUNTED}{name}": list(map(float, counts))}
+            sums = self.world.totals(amounts)
             progress.loss_sum += self.check_finite(sums[main], "loss", step=number)
             progress.loss_count += result.counts[main]
             progress.gradient = self.check_finite(float(result.gradient), "gradient", step=number)
             for name in weights:
                 if name != main:
                     self._add_metric(term_name(name, weights), sums[name], result.counts[name])
-            watched = self.world.totals({name: float(value) for name, (value, _) in result.watched.items()})
-            counts = self.world.totals({name: count for name, (_, count) in result.watched.items()})
-            for name, value in watched.items():
-                self._add_metric(name, value, counts[name])
+            for name in (each.removeprefix(WATCHED) for each in sums if each.startswith(WATCHED)):
+                self._add_metric(name, sums[f"{WATCHED}{name}"], int(sums[f"{COUNTED}{name}"]))
         self.pending.clear()
 
     def _add_metric(self, name: str, value: float, count: int) -> None:

@@ -39,6 +39,7 @@ class TrainingProgress(BaseModel):
     valid: float | None = None  # loss of the last validation
     ended: str = ""  # "", "budget" or "early"
     metrics_bytes: int = 0  # size of metrics.jsonl at this checkpoint
+    metrics_sha256: str = ""  # of these bytes
 
     @property
     def tokens(self) -> int:

@@ -9,8 +9,12 @@ from pydantic import Field, field_validator
 from lmlab.config import Config
 from lmlab.costs.countries import find_grid
 from lmlab.training.budget import parse_budget
+from lmlab.units import parse_bytes
 
-FIXED = ("seed", "batch", "window", "accumulate", "order", "optimizer", "evaluation_tokens")
+FIXED = (
+    *("seed", "batch", "window", "accumulate", "micro_batches", "exact"),
+    *("order", "optimizer", "evaluation_tokens"),
+)
 """Settings that cannot be changed in a run that has begun: they determine the order of the data, the state of the
 optimizer, and the text on which the best weights were selected."""
 
@@ -28,6 +32,17 @@ class TrainConfig(Config):
     )
     accumulate: int = Field(
         1, ge=1, description="gradient accumulation: batches whose gradients are summed for one step"
+    )
+    micro_batches: int | None = Field(
+        None,
+        ge=1,
+        description="parts into which the rows of each batch are divided, for several processes or to save memory; by "
+        "default one for each process that the run starts with",
+    )
+    exact: bool = Field(
+        False,
+        description="sum gradients in a fixed order, with one thread per process, so that the weights are the same "
+        "bits for any number of processes",
     )
     order: Literal["auto", "shuffled", "streams", "varied"] = Field(
         "auto",
@@ -106,6 +121,11 @@ class TrainConfig(Config):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         "auto", description="numeric precision of the forward pass; auto: bf16 on a GPU that supports it, else fp32"
     )
+    memory: str | None = Field(
+        None,
+        description="of ngram: count on disk with this much memory (512M, 2G), so that the text may be of any length, "
+        "and store n-grams in 3 to 8 bytes each; by default all is in memory, and exact",
+    )
     compile: bool = Field(False, description="use torch.compile; if that fails, training continues without it")
     country: str | None = Field(
         None,
@@ -121,6 +141,13 @@ class TrainConfig(Config):
     @classmethod
     def _budget_is_understood(cls, text: str) -> str:
         parse_budget(text)
+        return text
+
+    @field_validator("memory")
+    @classmethod
+    def _memory_is_understood(cls, text: str | None) -> str | None:
+        if text is not None:
+            parse_bytes(text)
         return text
 
     @field_validator("country")

@@ -16,18 +16,18 @@ import torch
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
 from lmlab.data.loaders.loader import Loader
-from lmlab.models.abilities import State
 from lmlab.training.budget import BudgetTracker, parse_budget
 from lmlab.training.checkpointer import Checkpointer
-from lmlab.training.distributed import ALONE, World
+from lmlab.training.distributed.world import ALONE, World
 from lmlab.training.energy_meter import CostTracker
 from lmlab.training.evaluation import Evaluate
 from lmlab.training.learner import Learner
 from lmlab.training.metrics_log import MetricsLog, OnLog
+from lmlab.training.micro_batches import divide
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.schedule import learning_rate
 from lmlab.training.settings import TrainConfig
-from lmlab.training.step import Step
+from lmlab.training.step import States, Step
 from lmlab.training.validation import Validation
 
 ROUNDING = 1e-9
@@ -60,11 +60,11 @@ class Trainer:
         which `interrupted` returns True.
         """
         self.learner, self.loader, self.config, self.world = learner, loader, config, world
-        self.plan = plan or plan_steps(learner, loader, config, world=world)
+        self.plan = plan or plan_steps(learner, loader, config)
         self.train_step = Step(learner, loader, config, world=world)
         self.checkpointer = checkpointer
         self.on_begin, self.interrupted = on_begin, interrupted
-        self.progress, self.state = self._restore()
+        self.progress, self.states = self._restore()
         self.budget = BudgetTracker(parse_budget(config.budget), self.plan.steps, self.progress)
         self.costs = CostTracker(learner.device, find_grid(config.country), self.progress, world)
         self.metrics = MetricsLog(
@@ -97,9 +97,9 @@ class Trainer:
         """The training loop."""
         progress = self.progress
         self.learner.train()
-        while not progress.ended and not self.world.broadcast(self.interrupted()):
+        while not progress.ended and not self.world.any(self.interrupted()):
             rate = self.learning_rate()
-            result, self.state = self.train_step(progress.step, rate, self.state)
+            result, self.states = self.train_step(progress.step, rate, self.states)
             progress.step += 1
             self.metrics.add(result)
             self.costs.add(training=True)
@@ -120,7 +120,7 @@ class Trainer:
 
     def learning_rate(self) -> float:
         """The learning rate of the next step."""
-        steps_per_epoch = self.loader.steps_per_epoch / (self.config.accumulate * self.world.size)
+        steps_per_epoch = self.loader.steps_per_epoch / self.train_step.division.batches
         return learning_rate(
             self.config,
             step=self.progress.step,
@@ -138,15 +138,17 @@ class Trainer:
         if self.checkpointer is not None:
             self.metrics.add_pending()
             with torch.no_grad():
-                sizes = [float(weights.abs().max()) for weights in self.learner.parameters()]
-            largest = max(sizes, key=lambda size: (math.isnan(size), size))  # NaN, if there is one
+                own = [self.world.local(weights) for weights in self.learner.parameters()]
+                sizes = [float(weights.abs().max()) for weights in own if weights.numel()]
+            largest = max(sizes, key=_size)
+            if self.world.sharded:
+                largest = max(self.world.gather(largest), key=_size)
             self.metrics.check_finite(largest, "size of the weights")
-            self.checkpointer.save(self.train_step, self.state, self.progress)
+            self.checkpointer.save(self.train_step, self.states, self.progress)
 
-    def _restore(self) -> tuple[TrainingProgress, State]:
-        self.world.spread_seed(self.config.seed)
+    def _restore(self) -> tuple[TrainingProgress, States]:
         found = None if self.checkpointer is None else self.checkpointer.load(self.train_step)
-        return found or (TrainingProgress(), None)
+        return found or (TrainingProgress(), {})
 
     def _extend_if_allowed(self) -> None:
         """Continue a run that had ended if its budget or its patience was raised."""
@@ -176,19 +178,12 @@ class StepPlan(NamedTuple):
     flops_per_step: float
 
 
-def plan_steps(
-    learner: Learner, loader: Loader, config: TrainConfig, *, flops_before: float = 0.0, world: World = ALONE
-) -> StepPlan:
+def plan_steps(learner: Learner, loader: Loader, config: TrainConfig, *, flops_before: float = 0.0) -> StepPlan:
     """Return the number of steps that the budget pays for, and set the loader's number of batches.
 
     `flops_before` are spent before the first step: a budget in FLOPs pays for them too.
     """
-    if world.size > 1 and learner.stateful and not loader.restarts(1):
-        raise ValueError(
-            f"this model keeps a state from batch to batch, which {world.size} processes cannot do; use one process, "
-            "or train.order=shuffled"
-        )
-    batches = config.accumulate * world.size
+    batches = divide(config, loader).batches
     flops_per_step = learner.step_flops(loader) * batches
     steps = parse_budget(config.budget).steps(
         units_per_step={name: count * batches for name, count in loader.units_per_step.items()},
@@ -198,3 +193,8 @@ def plan_steps(
     )
     loader.plan(None if steps is None else steps * batches)
     return StepPlan(steps, flops_per_step)
+
+
+def _size(value: float) -> tuple[bool, float]:
+    """The order of sizes, in which NaN is the largest."""
+    return math.isnan(value), value

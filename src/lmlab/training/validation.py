@@ -57,7 +57,7 @@ class Validation:
         """Evaluate, and save the weights if they are the best so far; return the result and whether they are."""
         progress, learner = self.progress, self.train_step.learner
         seconds = TIME_FRACTION / 2 * self.budget.budget.amount if self.time_limited else None
-        found = self.train_step.world.broadcast(self.evaluate(progress.evaluation_batches, seconds=seconds))
+        found = self._measure(seconds)
         if self.time_limited:
             progress.evaluation_batches = dict(found.batches)
         progress.valid = self.metrics.check_finite(found.loss, "validation loss")
@@ -73,6 +73,14 @@ class Validation:
         if self.checkpointer is not None:
             self.checkpointer.keep(learner, progress.step)
         return found, better
+
+    def _measure(self, seconds: float | None) -> Evaluation:
+        """The result of process 0, in every process; the others measure too if the weights are divided among them."""
+        world, batches = self.train_step.world, self.progress.evaluation_batches
+        if not world.writes and not world.sharded:
+            return Evaluation(**world.broadcast({}))
+        found = self.evaluate(batches, seconds=None if world.sharded else seconds)  # clocks differ
+        return Evaluation(**world.broadcast(found._asdict() | {"batches": dict(found.batches)}))
 
     def _count_stale(self) -> None:
         """Count a validation without improvement; after several of them the learning rate is lowered."""

@@ -153,8 +153,8 @@ def ahead_of(differences: Sequence[Difference], one: str, other: str) -> PairedD
     return None
 
 
-def find_reference(kind: str, rows: Sequence[Row], row: Row, *, about: str) -> str:
+def find_reference(kind: str, rows: Sequence[Row], row: Row, *, default: str) -> str:
     """The label of the row that another is compared with: what the study is about; of a curve, as many examples."""
     if kind != "curve":
-        return about
-    return next((each.label for each in rows if each.method != "baseline" and each.examples == row.examples), about)
+        return default
+    return next((each.label for each in rows if each.method != "baseline" and each.examples == row.examples), default)

@@ -44,7 +44,7 @@ class Chosen(NamedTuple):
     split: str | None = None
 
 
-class HeldOut(NamedTuple):
+class HeldOutPictures(NamedTuple):
     """Pictures with their texts that a run is scored with."""
 
     split: PictureSplit
@@ -53,25 +53,26 @@ class HeldOut(NamedTuple):
 
 def evaluate_file(
     predictor: Predicts,
-    path: str | Path,
+    path: str | Path | None,
     *,
     run: Path | None = None,
     columns: Mapping[str, str] | None = None,
     drop_bad_labels: bool = False,
+    limit: int | None = None,
 ) -> Evaluated:
     """The metrics of a run's task on a file, or on the held-out part of a folder, by name, the main one first.
 
     `run` is the folder of the predictor: the file is read as the examples were that the run has learnt from, so that
-    the scores of its own test file are those of its report. Where `columns` are given, these are read.
+    the scores of its own test file are those of its report. Where `columns` are given, these are read. Without a path
+    the examples are those that the run held out. `limit` is the maximum number of examples.
     """
     task = predictor.task
-    chosen = None if run is None or columns else read_as_trained(run, path)
-    media = None if chosen is not None else task.read_labelled(str(path), columns=columns)
-    if media is not None:
-        chosen = choose_split(Path(path).expanduser(), media)
-    if chosen is None:
-        chosen = choose_split(Path(path).expanduser(), _read(path, task, columns, drop_bad_labels))
-    examples = [example for example in chosen.examples if example.label is not None]
+    if path is None:
+        assert run is not None, "a path or a run is given"
+        chosen, path = find_held_out_examples(run, ending=task.wording.ending), run
+    else:
+        chosen = _read_given(task, path, run=run, columns=columns, drop_bad_labels=drop_bad_labels)
+    examples = [example for example in chosen.examples if example.label is not None][:limit]
     if not examples:
         raise ValueError(f"{path} has no labelled examples: there is nothing to evaluate")
     notes = task.check_labels(examples, path=str(path), detect=lambda: _detect(path, columns))
@@ -80,6 +81,32 @@ def evaluate_file(
     predictions = predictor.predict(examples)
     values = score_predictions(task.metrics, predictions, examples)
     return Evaluated(values, predictions, examples, chosen.split, notes)
+
+
+def _read_given(
+    task: Task, path: str | Path, *, run: Path | None, columns: Columns | None, drop_bad_labels: bool
+) -> Chosen:
+    """The examples of a file, or of the held-out part of a folder."""
+    if run is not None and not columns and (chosen := read_as_trained(run, path)) is not None:
+        return chosen
+    found = task.read_labelled(str(path), columns=columns) or _read(path, task, columns, drop_bad_labels)
+    return choose_split(Path(path).expanduser(), found)
+
+
+def find_held_out_examples(run: Path, *, ending: str) -> Chosen:
+    """The examples of its own data that a run did not learn from: test, else validation; a ValueError if none."""
+    if (pictures := find_held_out_pictures(run)) is not None:
+        return pictures
+    config = _training_data(run)
+    if config is None:
+        raise ValueError(
+            f"on which examples? {run} does not say what it learnt from: lmlab evaluate {run} test.{ending}"
+        )
+    labelled = read(config)[0]
+    for split in ("test", "valid"):
+        if examples := getattr(labelled, split):
+            return Chosen(examples, split)
+    raise ValueError(f"{run} held out no examples: name a file, lmlab evaluate {run} test.{ending}")
 
 
 def read_as_trained(run: Path, path: str | Path) -> Chosen | None:
@@ -121,7 +148,7 @@ def find_held_out_pictures(run: Path, path: Path | None = None) -> Chosen | None
     return None if found is None else Chosen(found.split.examples, found.name)
 
 
-def _held_out_split(run: Path, path: Path | None) -> HeldOut | None:
+def _held_out_split(run: Path, path: Path | None) -> HeldOutPictures | None:
     if not (run / "recipe.json").is_file():
         return None
     record = read_record(run)
@@ -132,20 +159,22 @@ def _held_out_split(run: Path, path: Path | None) -> HeldOut | None:
     split = corpus.test or corpus.valid
     if not isinstance(split, PictureSplit):
         return None
-    return HeldOut(split, "test" if split is corpus.test else "valid")
+    return HeldOutPictures(split, "test" if split is corpus.test else "valid")
 
 
 def open_picture_texts(
-    run: Path, path: str, *, processor: PictureProcessor, columns: Mapping[str, str] | None = None
-) -> HeldOut:
+    run: Path, path: str | None, *, processor: PictureProcessor, columns: Mapping[str, str] | None = None
+) -> HeldOutPictures:
     """The pictures with texts of a table: those held out, if the run was trained on it; bad files are skipped."""
-    held_out = None if columns else _held_out_split(run, Path(path).expanduser())
+    held_out = None if columns else _held_out_split(run, None if path is None else Path(path).expanduser())
     if held_out is not None:
         return held_out
+    if path is None:
+        raise ValueError(f"on which pictures? {run} held out none: lmlab evaluate {run} captions.tsv")
     config = CaptionsConfig(captions=[path], split=[1.0], columns=dict(columns or {}), bad="skip")
     splits = open_pictures(config, config.captions, given=processor, progress=None).splits
     name = next(each for each in ("test", "valid", "train") if each in splits)
-    return HeldOut(splits[name], name if len(splits) > 1 else None)
+    return HeldOutPictures(splits[name], name if len(splits) > 1 else None)
 
 
 def _training_data(run: Path) -> ExamplesConfig | None:

@@ -18,7 +18,7 @@ from lmlab.transfer.folder import Execution, Finetuned, finetune_trial, study_tr
 from lmlab.transfer.from_scratch import format_coverage, is_architecture
 from lmlab.transfer.recipe import check_method, read_origin
 from lmlab.transfer.study_plans import plan_comparison, plan_curve, plan_layers
-from lmlab.transfer.study_settings import Kind, read_command
+from lmlab.transfer.study_settings import read_command
 from lmlab.transfer.task_data import TaskData, check_data, check_select, describe_selection, open_data
 from lmlab.transfer.trials import Trial
 
@@ -80,40 +80,24 @@ def finetune(
     that how='ulmfit' tunes first. `notify` gets a line for each finding about the data.
     """
     _check_arguments(run, examples, output, columns=columns, seeds=seeds, epochs=epochs)
+    if resume and overwrite:
+        raise ValueError("--resume continues what is there and --overwrite replaces it: give one of them")
     options = {"crf": crf or None, "pool": pool, "states": [str(each) for each in states] or None}
     options["vectors"] = None if vectors is None else str(vectors)
-    given = {name: value for name, value in options.items() if value is not None}
-    further, training = dict(settings or {}), dict(train or {})
-    for table, group, name, use in ((further, "settings", "method", "how"), (training, "train", "seed", "seed")):
-        if name in table or use in table:
-            value = table.get(name, table.get(use))
-            raise ValueError(f"{group} = {{{use!r}: {value!r}}}: give {use}={value!r} instead")
-    if "layers" in further:
-        layers = str(further.pop("layers"))
-    if twice := given.keys() & further.keys():
-        raise ValueError(f"--{min(twice)} and --set objective.{min(twice)} are the same setting: give one of them")
-    if budget is not None:
-        if epochs is not None or "budget" in training:
-            other = "--epochs" if epochs is not None else "--set train.budget"
-            raise ValueError(f"--budget {budget} and {other} both say how long to train: give one of them")
-        parse_budget(budget)
-        training["budget"] = budget
-    if device is not None:
-        training = {"device": device, **training}
+    further = dict(settings or {})
+    layers = str(further.pop("layers")) if "layers" in further else layers
     trial = Trial(
         origin=Path(run),
         method=how,
         seed=seed,
         layers="last" if layers in (None, "all") else str(layers),
         epochs=epochs,
-        task={**given, **further},
-        train=training,
+        task=_merge_settings({name: value for name, value in options.items() if value is not None}, further),
+        train=_merge_training(dict(train or {}), budget=budget, epochs=epochs, device=device),
         model=dict(model or {}),
         language=dict(language or {}),
     )
     check_trial(trial)
-    if resume and overwrite:
-        raise ValueError("--resume continues what is there and --overwrite replaces it: give one of them")
     data = open_data(
         examples,
         valid=valid,
@@ -127,11 +111,7 @@ def finetune(
     )
     if select is not None:
         check_select(data, select)
-    checked = check_data(trial.origin, data)
-    checked.require_held_out()
-    lines = [*checked.lines(), *describe_selection(data)]
-    for line in (*lines, *([] if vectors is None else [format_coverage(data.labelled, vectors)])):
-        notify(line)
+    lines = _check_data(trial.origin, data, vectors=vectors, notify=notify)
     _check_fits(data, crf=crf, pool=pool)
     if layers is not None and how != "frozen":
         raise ValueError("--layers chooses what is read of a frozen model: add --how frozen (how='frozen')")
@@ -139,19 +119,62 @@ def finetune(
         raise ValueError("--layers all and --examples are two studies: give one of them")
     execution = Execution(overwrite=overwrite, resume=resume, reporter=reporter, interrupted=interrupted)
     path = Path(output)
-    if sizes is None and layers != "all":
-        return _unless_interrupted(
-            finetune_trial(trial, data, path, seeds=seeds, controls=controls, check=lines, execution=execution)
-        )
-    if sizes is None:
+    if layers == "all":
         trials = plan_layers(trial, seeds=seeds)
+        done = study_trials("layers", trials, data, path, check=lines, execution=execution)
+    elif sizes is not None:
+        trials = plan_curve(trial, _limit_sizes(sizes, data, notify), seeds=seeds, most=len(data.labelled.train))
+        done = study_trials("curve", trials, data, path, check=lines, execution=execution)
     else:
-        most = len(data.labelled.train)
-        if beyond := [str(size) for size in sizes if size is not None and size > most]:
-            notify(f"--examples {', '.join(beyond)}: there are {most:,} for training, so all are used")
-        trials = plan_curve(trial, sizes, seeds=seeds, most=most)
-    kind: Kind = "layers" if sizes is None else "curve"
-    return _unless_interrupted(study_trials(kind, trials, data, path, check=lines, execution=execution))
+        done = finetune_trial(trial, data, path, seeds=seeds, controls=controls, check=lines, execution=execution)
+    return _unless_interrupted(done)
+
+
+def _merge_settings(options: dict[str, Any], further: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a task, from options and from the table of further settings."""
+    _check_not_in(further, "settings", "method", option="how")
+    if twice := options.keys() & further.keys():
+        raise ValueError(f"--{min(twice)} and --set objective.{min(twice)} are the same setting: give one of them")
+    return {**options, **further}
+
+
+def _merge_training(
+    training: dict[str, Any], *, budget: str | None, epochs: float | None, device: str | None
+) -> dict[str, Any]:
+    """The settings of training, with the budget and the device that were given as arguments of their own."""
+    _check_not_in(training, "train", "seed", option="seed")
+    if budget is not None:
+        if epochs is not None or "budget" in training:
+            other = "--epochs" if epochs is not None else "--set train.budget"
+            raise ValueError(f"--budget {budget} and {other} both say how long to train: give one of them")
+        parse_budget(budget)
+        training["budget"] = budget
+    return training if device is None else {"device": device, **training}
+
+
+def _check_not_in(table: Mapping[str, Any], group: str, name: str, *, option: str) -> None:
+    """A ValueError where a table has a setting that is an argument of its own."""
+    if name in table or option in table:
+        value = table.get(name, table.get(option))
+        raise ValueError(f"{group} = {{{option!r}: {value!r}}}: give {option}={value!r} instead")
+
+
+def _check_data(origin: Path, data: TaskData, *, notify: Notify, vectors: str | Path | None = None) -> list[str]:
+    """The findings about the data, which are also given to `notify`; a ValueError if no examples are held out."""
+    checked = check_data(origin, data)
+    checked.require_held_out()
+    lines = [*checked.lines(), *describe_selection(data)]
+    for line in (*lines, *([] if vectors is None else [format_coverage(data.labelled, vectors)])):
+        notify(line)
+    return lines
+
+
+def _limit_sizes(sizes: Sequence[int | None], data: TaskData, notify: Notify) -> Sequence[int | None]:
+    """The sizes of a learning curve; a note says which of them are more than there are examples."""
+    most = len(data.labelled.train)
+    if beyond := [str(size) for size in sizes if size is not None and size > most]:
+        notify(f"--examples {', '.join(beyond)}: there are {most:,} for training, so all are used")
+    return sizes
 
 
 def resume_finetuning(
@@ -200,11 +223,7 @@ def compare_runs(
     trials = plan_comparison(paths, how, seeds=seeds, trial=first)
     files: dict[str, Any] = {"valid": valid, "test": test, "columns": columns, "leaks": leaks}
     data = open_data(examples, **files, drop_bad_labels=drop_bad_labels, run=paths[0])
-    checked = check_data(paths[0], data)
-    checked.require_held_out()
-    lines = [*checked.lines(), *describe_selection(data)]
-    for line in lines:
-        notify(line)
+    lines = _check_data(paths[0], data, notify=notify)
     execution = Execution(overwrite=overwrite, resume=resume, reporter=reporter, interrupted=interrupted)
     return _unless_interrupted(study_trials("comparison", trials, data, Path(output), check=lines, execution=execution))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lmlab.pages.evidence import Evidence
-from lmlab.pages.headline import Cost, LayerMix, StudyFacts
-from lmlab.pages.scores import Score, ScoreRow, clamp, format_learner
+from lmlab.pages.headline import LayerMix, ShownCost, StudyFacts
+from lmlab.pages.scores import ScoreRow, ShownScore, clamp, format_learner
 from lmlab.pages.study import make_page
 from lmlab.runs.storage import write_bytes
 from lmlab.tasks import load_task
@@ -134,7 +134,7 @@ def _describe_source(shown: Result | None, lead: ScoreRow | None, found: Evidenc
 def _make_row(study: Study, row: Row, shown: Result | None) -> ScoreRow:
     """A row with the mean cost of a seed, and its difference from the row that it is compared with."""
     group = [result for result in study.results if key_of(result) == key_of(row)]
-    reference = find_reference(study.kind, study.table, row, about=label_of(study.table, shown))
+    reference = find_reference(study.kind, study.table, row, default=label_of(study.table, shown))
     return ScoreRow(
         label=row.label,
         name=row.name,
@@ -142,7 +142,7 @@ def _make_row(study: Study, row: Row, shown: Result | None) -> ScoreRow:
         examples=row.examples,
         layers=row.layers,
         seeds=row.seeds,
-        values={name: clamp(Score(each.value, each.low, each.high), name) for name, each in row.values.items()},
+        values={name: clamp(ShownScore(each.value, each.low, each.high), name) for name, each in row.values.items()},
         better=group[0].values[group[0].main].better,
         seconds=row.seconds,
         joules=sum(each.joules for each in group) / len(group),
@@ -154,8 +154,8 @@ def _make_row(study: Study, row: Row, shown: Result | None) -> ScoreRow:
     )
 
 
-def _cost(known: Mapping[str, float] | None) -> Cost | None:
-    return None if not known else Cost(**known)
+def _cost(known: Mapping[str, float] | None) -> ShownCost | None:
+    return None if not known else ShownCost(**known)
 
 
 def _mixes(results: Sequence[Result]) -> list[LayerMix]:

@@ -74,13 +74,13 @@ class Study(Config):
 
     def _repr_html_(self) -> str:
         """In a notebook: the table of scores."""
-        from lmlab.pages.scores import Score, format_interval, format_learner, format_metric, format_score
+        from lmlab.pages.scores import ShownScore, format_interval, format_learner, format_metric, format_score
         from lmlab.pages.views import Table, show_table
 
         cells = []
         for row in self.table:
             found = row.values[self.metric]
-            interval = format_interval(Score(found.value, found.low, found.high)) or "–"
+            interval = format_interval(ShownScore(found.value, found.low, found.high)) or "–"
             cells.append((format_learner(row), row.examples, format_score(found.value), interval))
         columns = ("model and method", "examples", f"{format_metric(self.metric)} (times 100)", "95% interval")
         title = f"{self.task}: {self.data}, {self.counts.get('train', 0):,} examples for training"

@@ -15,7 +15,7 @@ from lmlab.config import Config, build
 from lmlab.data import make_config
 from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.corpora.pictures.images import ImagesConfig
-from lmlab.runs.jobs import Plan, Reporter
+from lmlab.runs.jobs import Reporter, RunPlan
 from lmlab.runs.run_files import STUDY, TRIALS, OtherSettingsError, is_study, is_trial, remove
 from lmlab.runs.storage import digest_weights, read_json, write_json
 from lmlab.runs.upgrade import upgrade_saved
@@ -32,7 +32,7 @@ GROUPS = {"task": "objective", "train": "train", "model": "model", "language": "
 """Tables of settings of a trial, with their names in `--set`."""
 
 
-class Command(Config):
+class StudyCommand(Config):
     """The command of the user, in `study.json`, so that `--resume` needs only the folder."""
 
     kind: Kind = Field(description="run, curve, layers or comparison")
@@ -68,12 +68,12 @@ def make_command(
         for each in trials
     ]
     settings = data.config.absolute().model_dump(exclude_none=True, exclude={"given"})
-    made = Command(kind=kind, data=settings, trials=plain, seeds=seeds, alone=not controls)
+    made = StudyCommand(kind=kind, data=settings, trials=plain, seeds=seeds, alone=not controls)
     found: dict[str, Any] = json.loads(json.dumps(made.model_dump(), default=str))
     return found
 
 
-def read_command(folder: Path) -> Command:
+def read_command(folder: Path) -> StudyCommand:
     """The command that started a study or a fine-tuned run; a ValueError where the folder does not have it."""
     saved = read_json(folder / STUDY) if (folder / STUDY).is_file() else {}
     if not isinstance(saved, dict) or COMMAND not in saved:
@@ -81,7 +81,7 @@ def read_command(folder: Path) -> Command:
             f"{folder} does not have the command that started it (no {STUDY}, or one of an older version): give the "
             "same command again with all its options, and --resume; finished parts are not run again"
         )
-    return build(Command, saved[COMMAND], where=str(folder / STUDY))
+    return build(StudyCommand, saved[COMMAND], where=str(folder / STUDY))
 
 
 class SavesCommand:
@@ -91,7 +91,7 @@ class SavesCommand:
         self.reporter, self.path, self.command = reporter, path, command
         self.stage, self.log = reporter.stage, reporter.log
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RunPlan) -> None:
         if plan.path == self.path:
             write_json(self.path / STUDY, {"kind": "run", COMMAND: self.command})
         self.reporter.begin(plan)

@@ -174,11 +174,11 @@ def check_data(run: Path, data: TaskData) -> Check | PictureCheck:
     if data.pictures is not None:
         return data.pictures.check
     task, found = data.task, data.labelled
-    about: dict[str, Any] = {"labels": task.summarise_labels(found), "if_too_long": task.wording.too_long}
+    options: dict[str, Any] = {"labels": task.summarise_labels(found), "if_too_long": task.wording.too_long}
     if is_architecture(run):
-        return check(found, **about)  # it reads the letters of words, so no word is unknown
+        return check(found, **options)  # it reads the letters of words, so no word is unknown
     window = read_origin(run)["model"].get("window")
-    return check(found, tokenizer=load_tokenizer(run), frame_overhead=3, window=window, **about)
+    return check(found, tokenizer=load_tokenizer(run), frame_overhead=3, window=window, **options)
 
 
 def describe_selection(data: TaskData) -> list[str]:

@@ -224,7 +224,7 @@ def score_run(path: Path, trial: Trial, data: TaskData, progress: TrainingProgre
         flops=progress.flops,
         steps=progress.step,
         rate=recipe.train.rate,
-        mix=None if mix is None else mix.shares().tolist(),
+        mix=None if mix is None else mix.weights().tolist(),
         gamma=None if mix is None else mix.gamma.item(),
         note=trial.note,
     )

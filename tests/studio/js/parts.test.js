@@ -3,10 +3,13 @@ import { test } from "node:test";
 
 import "./browser.js";
 
-const { bars, colouredText, legend, mark, table } = await import("../../../src/lmlab/studio/static/parts.js");
+const { bars, colouredText, count, legend, mark, shape, table } =
+  await import("../../../src/lmlab/studio/static/parts.js");
 const { choice, numberField, runPicker } = await import("../../../src/lmlab/studio/static/fields.js");
 const { forEachRun } = await import("../../../src/lmlab/studio/static/api.js");
 const { number, percent, short, visible } = await import("../../../src/lmlab/studio/static/dom.js");
+const { diverging, inkOn, knowRuns, luminance, numberOf } = await import("../../../src/lmlab/studio/static/colours.js");
+const { smooth } = await import("../../../src/lmlab/studio/static/charts.js");
 const { fromHalves } = await import("../../../src/lmlab/studio/static/halves.js");
 
 /** A page with a state, as far as fields use it. */
@@ -26,6 +29,7 @@ test("numbers are written for people", () => {
   assert.deepEqual([percent(0.5), percent(0.012), percent(0.00001)], ["50.0%", "1.20%", "0.0010%"]);
   assert.deepEqual([short(1234567), short(12), short(2e12)], ["1.23 M", "12", "2 T"]);
   assert.equal(visible("a b\n"), "a·b⏎");
+  assert.deepEqual([visible(""), visible("\u00a0"), visible("\u200b\r")], ["∅", "\\u{a0}", "\\u{200b}␍"]);
 });
 
 test("text stays text: nothing is parsed as HTML", () => {
@@ -81,8 +85,9 @@ test("a number field keeps its value within its limits", () => {
   assert.equal(input.value, 3);
   for (const [given, kept] of [
     ["99", 10],
-    ["", 1],
     ["7", 7],
+    ["", 7],
+    ["0", 1],
   ]) {
     input.value = given;
     input.listeners.change();
@@ -135,4 +140,62 @@ test("responses for several runs are joined, and one that fails does not spoil t
 test("half precision is decoded exactly", () => {
   const halves = new Uint16Array([0x3c00, 0xc000, 0x3555, 0x0001, 0x7c00]);
   assert.deepEqual([...fromHalves(halves.buffer)], [1, -2, 0.333251953125, 2 ** -24, Infinity]);
+});
+
+test("a count names its noun in the singular or the plural", () => {
+  assert.deepEqual(
+    [0, 1, 2, 1234].map(each => count(each, "token")),
+    ["0 tokens", "1 token", "2 tokens", "1,234 tokens"],
+  );
+  assert.equal(count(2, "branch", "branches"), "2 branches");
+});
+
+test("the marks of neighbouring colours have different shapes, and each is its colour", () => {
+  const shapes = [0, 1, 2, 3, 4].map(number => shape(number, 10, 10, 4));
+  assert.equal(new Set(shapes.map(each => each.attributes.points ?? each.tag)).size, 5);
+  assert.deepEqual(
+    shapes.map(each => each.attributes["style:fill"]),
+    [0, 1, 2, 3, 4].map(number => `var(--c${number})`),
+  );
+});
+
+test("a run keeps its colour, and runs that are shown together get different ones while there are any", () => {
+  knowRuns([
+    { name: "run a", colour: 3 },
+    { name: "run b", colour: 3 },
+    { name: "run c", colour: 9 },
+  ]);
+  assert.deepEqual(
+    ["a", "b", "c", "a", "b"].map(each => numberOf(`run ${each}`)),
+    [3, 4, 9, 3, 4],
+  );
+});
+
+test("a smoothed curve begins at its first value and follows a constant exactly", () => {
+  const points = [3, 3, 3].map((y, x) => ({ x, y }));
+  assert.deepEqual(
+    smooth(points, 0.9).map(each => Number(each.y.toFixed(12))),
+    [3, 3, 3],
+  );
+  const [first, second] = smooth(
+    [
+      { x: 1, y: 0 },
+      { x: 2, y: 1 },
+    ],
+    0.5,
+  );
+  assert.deepEqual([first.y, Number(second.y.toFixed(12))], [0, Number((2 / 3).toFixed(12))]);
+  assert.deepEqual(
+    smooth([{ x: 1, y: 5 }], 0).map(each => each.y),
+    [5],
+  );
+});
+
+test("ink on every colour of the scale has a contrast of 4.5 at least", () => {
+  for (const sign of [1, -1])
+    for (let share = 0; share <= 1; share += 0.01) {
+      const [paper, ink] = [diverging(sign * share), inkOn(share, sign)].map(luminance),
+        [low, high] = [Math.min(paper, ink), Math.max(paper, ink)];
+      assert.ok((high + 0.05) / (low + 0.05) >= 4.5, `${sign * share}`);
+    }
 });

@@ -34,7 +34,7 @@ Activations = NDArray[np.float32]
 NEURONS = "neurons"
 
 
-class Part(NamedTuple):
+class CellPart(NamedTuple):
     """A part of a layer that has units: a state or a gate of a recurrent layer, neurons of a feed-forward one."""
 
     layer: int
@@ -43,22 +43,22 @@ class Part(NamedTuple):
     """The module that shows it."""
 
 
-def cell_parts(model: nn.Module) -> list[Part]:
+def cell_parts(model: nn.Module) -> list[CellPart]:
     """All parts of a model that can be looked at, first layer first."""
-    found: list[Part] = []
+    found: list[CellPart] = []
     recurrent = feeding = 0
     packed = {each for module in model.modules() if isinstance(module, RecurrentEncoder) for each in module.modules()}
     for path, module in model.named_modules():
         if isinstance(module, Layer) and module not in packed:  # layers over packed texts are not unrolled
-            found += [Part(recurrent, name, f"{path}.inside.{name}") for name in module.PARTS]
+            found += [CellPart(recurrent, name, f"{path}.inside.{name}") for name in module.PARTS]
             recurrent += 1
         elif isinstance(module, HasUnits):
-            found.append(Part(feeding, NEURONS, f"{path}.{module.expands}".removeprefix(".")))
+            found.append(CellPart(feeding, NEURONS, f"{path}.{module.expands}".removeprefix(".")))
             feeding += 1
     return found
 
 
-def choose_parts(model: object, wanted: Sequence[str] = ()) -> list[Part]:
+def choose_parts(model: object, wanted: Sequence[str] = ()) -> list[CellPart]:
     """The parts that are selected by name; by default memory cells and hidden states, or neurons."""
     parts = cell_parts(model) if learns_by_gradient(model) else []
     if isinstance(model, EncoderDecoder):
@@ -81,7 +81,7 @@ class Read(NamedTuple):
     text: str
     tokens: list[str]
     offsets: list[tuple[int, int]]
-    activations: dict[Part, Activations]
+    activations: dict[CellPart, Activations]
 
 
 @torch.inference_mode()
@@ -107,7 +107,7 @@ def read_cells(model: Any, text: str, *, parts: Sequence[str] = ()) -> Read:
                 if time == len(seen[path]):
                     seen[path].append([])
                 seen[path][time].append(values[0, kept].float().cpu())
-    activations: dict[Part, Activations] = {}
+    activations: dict[CellPart, Activations] = {}
     for part in chosen:
         for time, pieces in enumerate(seen[part.path]):  # none of ELMo's other direction, several of a shared layer
             value = torch.cat(pieces)

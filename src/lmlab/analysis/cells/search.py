@@ -45,7 +45,7 @@ class CellSearch(Viewed):
     found: list[FoundCell]
     units: int
     tokens: tuple[int, int]
-    share: float
+    fraction: float
     excerpt: list[tuple[str, float]]
     """The first unit over the beginning of the held-out text, −1 … 1: above zero it says that the property holds."""
     title: str = field(default="Units that detect a property", init=False)
@@ -60,7 +60,7 @@ class CellSearch(Viewed):
     def notes(self) -> list[str]:
         return [
             f"chosen and ranked on {self.tokens[0]:,} tokens, tested on {self.tokens[1]:,} others; "
-            f"{self.share:.0%} of these have the property; 0.5 is chance, 1 is perfect"
+            f"{self.fraction:.0%} of these have the property; 0.5 is chance, 1 is perfect"
         ]
 
     def table(self) -> Table:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from lmlab.data.corpora.pictures.shards import decode, in_order, workers
 from lmlab.data.readers.media import ENDINGS
-from lmlab.data.readers.pictures.files import FileSource, PictureFiles, PictureRow, PictureSource, find_pictures
+from lmlab.data.readers.pictures.files import find_pictures
+from lmlab.data.readers.pictures.sources import FileSource, PictureFiles, PictureRow, PictureSource
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.retrieval import Matching, RankedRecall, Ranks, chance_of_recall
 from lmlab.metrics.statistics import Estimate, estimate
@@ -223,7 +224,7 @@ def match_captions(matcher: Matcher, rows: Sequence[PictureRow]) -> tuple[Matchi
     sources, places = unique_sources(rows)
     read = matcher.embed_sources(sources)
     own = {number: row for row, number in enumerate(read.numbers)}
-    kept = [row for row, place in enumerate(places) if place in own]
+    kept = [row for row, position in enumerate(places) if position in own]
     captions = [rows[row].texts["caption"] for row in kept]
     known = {text: number for number, text in enumerate(dict.fromkeys(captions))}
     texts = matcher.embed_texts(list(known))

@@ -15,7 +15,8 @@ from torch import Tensor
 from lmlab.analysis.pictures.attention import reads_pictures
 from lmlab.analysis.view import Viewed, plain
 from lmlab.data.readers.pictures.decoding import BadPictureError, read_picture
-from lmlab.data.readers.pictures.files import PictureRow, find_pictures
+from lmlab.data.readers.pictures.files import find_pictures
+from lmlab.data.readers.pictures.sources import PictureRow
 from lmlab.models import name_of
 from lmlab.models.abilities import MatchesPictures, ability
 from lmlab.pages.figures.pictures import PictureHeatmap
@@ -87,7 +88,7 @@ def find_near_pictures(
     best: list[tuple[float, int, NDArray[np.uint8]]] = []
     read = 0
     for start in range(0, len(rows), BATCH):
-        group = [(start + place, _read(model, row)) for place, row in enumerate(rows[start : start + BATCH])]
+        group = [(start + position, _read(model, row)) for position, row in enumerate(rows[start : start + BATCH])]
         kept = [(number, pixels) for number, pixels in group if pixels is not None]
         read += len(kept)
         if kept:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lmlab.analysis.pictures.attention import reads_pictures
-from lmlab.analysis.probing import Answer, Features, Probes, compare_layers, find_kind, make_twin
+from lmlab.analysis.probing import ProbeFeatures, Probes, ProbeTarget, compare_layers, find_kind, make_twin
 from lmlab.data.corpora.pictures.images import ImagesConfig, open_pictures
 from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.layers.watching import watching_layers
@@ -81,11 +81,11 @@ def _choose(split: PictureSplit, limit: int, seed: int, data: str) -> tuple[Pict
     return split, sorted(rows.tolist())
 
 
-def _answers(split: PictureSplit, rows: Sequence[int]) -> list[Answer]:
-    return [Answer(str(split.labels[row]), None, int(split.pictures[row])) for row in rows]
+def _answers(split: PictureSplit, rows: Sequence[int]) -> list[ProbeTarget]:
+    return [ProbeTarget(str(split.labels[row]), None, int(split.pictures[row])) for row in rows]
 
 
-def read_picture_layers(model: Any, split: PictureSplit, rows: Sequence[int]) -> Features:
+def read_picture_layers(model: Any, split: PictureSplit, rows: Sequence[int]) -> ProbeFeatures:
     """For every layer the mean over the patches of each picture."""
     network = model.model
     matches = ability(network, MatchesPictures)
@@ -98,11 +98,11 @@ def read_picture_layers(model: Any, split: PictureSplit, rows: Sequence[int]) ->
             _ = network(pixels=inputs) if matches is None else matches.embed_pictures(inputs)
         means = [layer[:, 1:].mean(1).float().cpu() for layer in layers]
         found = [[*before, new] for before, new in zip(found or [[] for _ in means], means, strict=True)]
-    return Features([torch.cat(each) for each in found], _answers(split, rows), 0)
+    return ProbeFeatures([torch.cat(each) for each in found], _answers(split, rows), 0)
 
 
-def _read_pixels(split: PictureSplit, rows: Sequence[int]) -> Features:
+def _read_pixels(split: PictureSplit, rows: Sequence[int]) -> ProbeFeatures:
     """The pixels, at most 16 × 16 of them: means over blocks."""
     pixels = torch.from_numpy(np.array(split.pixels[split.pictures[list(rows)]])).permute(0, 3, 1, 2).float() / 255
     small = torch.nn.functional.adaptive_avg_pool2d(pixels, (min(SIDE, pixels.shape[2]), min(SIDE, pixels.shape[3])))
-    return Features([small.flatten(1)], _answers(split, rows), 0)
+    return ProbeFeatures([small.flatten(1)], _answers(split, rows), 0)

@@ -28,7 +28,7 @@ class Hit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found(Viewed):
+class SearchHits(Viewed):
     """The nearest results, best first."""
 
     query: str
@@ -69,7 +69,7 @@ class Found(Viewed):
         return {"query": self.query, "searched": self.searched, "hits": hits, "skipped": list(self.problems)}
 
 
-def search(matcher: Matcher, query: str, data: str, *, top: int = 5) -> Found:
+def search(matcher: Matcher, query: str, data: str, *, top: int = 5) -> SearchHits:
     """Rank the pictures of a folder, table, zip file or built-in data set, or the lines of a .txt file.
 
     The query is a text, or the path of a picture.
@@ -86,8 +86,8 @@ def search(matcher: Matcher, query: str, data: str, *, top: int = 5) -> Found:
     rows = read_rows(data)
     sources, places = unique_sources(rows)
     known: list[dict[str, None]] = [{} for _ in sources]
-    for row, place in zip(rows, places, strict=True):
-        known[place] |= dict.fromkeys(row.texts.values() or ([] if row.label is None else [row.label]))
+    for row, position in zip(rows, places, strict=True):
+        known[position] |= dict.fromkeys(row.texts.values() or ([] if row.label is None else [row.label]))
     read = matcher.embed_sources(sources)
     best, cosines = rank(wanted, read.vectors, top)
     chosen = [read.numbers[number] for number in best]
@@ -95,12 +95,12 @@ def search(matcher: Matcher, query: str, data: str, *, top: int = 5) -> Found:
         Hit(sources[number].name, cosine, tuple(known[number])) for number, cosine in zip(chosen, cosines, strict=True)
     ]
     pixels = tuple(matcher.processor.process(sources[number].read()) for number in chosen)
-    return Found(query, data, tuple(hits), len(read.vectors), tuple(read.problems), pixels, shown)
+    return SearchHits(query, data, tuple(hits), len(read.vectors), tuple(read.problems), pixels, shown)
 
 
 def _search_texts(
     matcher: Matcher, wanted: Vectors, query: str, data: str, top: int, shown: tuple[PixelArray, ...]
-) -> Found:
+) -> SearchHits:
     from lmlab.data.readers.files import read_text
 
     lines = list(dict.fromkeys(line.strip() for line in read_text(Path(data)).splitlines() if line.strip()))
@@ -108,7 +108,7 @@ def _search_texts(
         raise ValueError(f"{data} has no line of text")
     best, cosines = rank(wanted, matcher.embed_texts(lines), top)
     hits = tuple(Hit(lines[number], cosine, ()) for number, cosine in zip(best, cosines, strict=True))
-    return Found(query, data, hits, len(lines), (), (), shown)
+    return SearchHits(query, data, hits, len(lines), (), (), shown)
 
 
 def rank(query: Vectors, candidates: Vectors, top: int) -> tuple[list[int], list[float]]:

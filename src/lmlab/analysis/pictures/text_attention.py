@@ -38,7 +38,7 @@ CELLS = 24
 """Rows and columns of cells in which boxes are drawn."""
 
 
-class BothWays(NamedTuple):
+class CrossWeights(NamedTuple):
     """Where a head attends: the mean weight of words on regions, of regions on words, and the entropy in bits.
 
     `entropy` is that of a word's weights on the regions, as fractions of their sum.
@@ -80,14 +80,16 @@ class PictureTextAttention(Viewed):
         """The same, limited to one layer or head."""
         return replace(self, layer=layer, head=head)
 
-    def heads(self) -> list[BothWays]:
+    def heads(self) -> list[CrossWeights]:
         """Statistics of each head."""
         on_regions = self.to_regions.astype(np.float64)
         among = on_regions / np.maximum(on_regions.sum(-1, keepdims=True), 1e-12)
         entropy = -(among * np.log2(np.where(among > 0, among, 1.0))).sum(-1).mean(-1)
         words, regions = on_regions.sum(-1).mean(-1), self.to_words.astype(np.float64).sum(-1).mean(-1)
         return [
-            BothWays(layer, head, float(words[layer, head]), float(regions[layer, head]), float(entropy[layer, head]))
+            CrossWeights(
+                layer, head, float(words[layer, head]), float(regions[layer, head]), float(entropy[layer, head])
+            )
             for layer in range(words.shape[0])
             for head in range(words.shape[1])
         ]
@@ -131,7 +133,7 @@ class PictureTextAttention(Viewed):
         ]
 
     def table(self) -> Table:
-        columns = tuple(name.replace("_", " ") for name in BothWays._fields)
+        columns = tuple(name.replace("_", " ") for name in CrossWeights._fields)
         return Table(columns, self.heads(), ("d", "d", ".1%", ".1%", ".2f"))
 
     def figures(self) -> list[Figure]:
@@ -206,13 +208,13 @@ def _between(seen: dict[str, list[Tensor]], places: list[str], *, words: int) ->
     In co-attention (layers/attention/co_attention.py) `first` are the words; the first region of `second` is [IMG].
     """
     streams = {
-        name: [each for place in places if f".{name}." in place for each in seen[place]] for name in ("first", "second")
+        name: [each for where in places if f".{name}." in where for each in seen[where]] for name in ("first", "second")
     }
     if streams["first"]:
         to_regions = [each[..., 1:] for each in streams["first"]]
         to_words = [each[:, :, 1:] for each in streams["second"]]
     else:
-        every = [each for place in places for each in seen[place]]
+        every = [each for position in places for each in seen[position]]
         to_regions = [each[:, :, :words, words:] for each in every]
         to_words = [each[:, :, words:, :words] for each in every]
     first, second = (torch.cat([each.float() for each in parts]).cpu().numpy() for parts in (to_regions, to_words))
@@ -232,7 +234,7 @@ def _names(picture: Picture, boxes: NDArray[np.float32]) -> list[str]:
     if len(known) == len(boxes):
         return list(known)
     if _is_grid(boxes):
-        return [f"{place // GRID},{place % GRID}" for place in range(len(boxes))]
+        return [f"{position // GRID},{position % GRID}" for position in range(len(boxes))]
     return [str(number) for number in range(len(boxes))]
 
 

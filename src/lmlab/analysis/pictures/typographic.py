@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from lmlab.analysis.pictures.matching import PLAIN, Matcher, ZeroShot, check_labels
 from lmlab.analysis.view import Viewed, plain
 from lmlab.data.readers.pictures.decoding import BadPictureError
-from lmlab.data.readers.pictures.files import PictureRow
 from lmlab.data.readers.pictures.lettering import write_word
+from lmlab.data.readers.pictures.sources import PictureRow
 from lmlab.metrics.statistics import Estimate, wilson
 from lmlab.pages.figures import Figure, PictureGrid
 from lmlab.pages.views import Table

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from lmlab.analysis.view import Viewed
-from lmlab.data.corpora.episodes import EpisodeSplit, make_split, read_all
-from lmlab.data.loaders.episodes import cut_windows, read_windows
+from lmlab.data.corpora.episodes import EpisodeSplit
+from lmlab.data.loaders.episode_windows import cut_windows, read_windows
 from lmlab.decoding.actor import Actor
 from lmlab.metrics.metric import Direction, Floats, SummedMetric, divide
 from lmlab.metrics.statistics import Estimate, estimate
@@ -67,10 +67,9 @@ class ActionErrors(Viewed):
 
 
 def measure_actions(
-    actor: Actor, paths: Sequence[str], *, run: str, progress: Callable[[int, int], None] | None = None
+    actor: Actor, data: EpisodeSplit, *, run: str, progress: Callable[[int, int], None] | None = None
 ) -> ActionErrors:
-    """Return the errors of the actions in files of episodes, with 95% intervals over episodes."""
-    data = make_split([each.episode for each in read_all(paths)], actor.processor)
+    """Return the errors of the actions in episodes, with 95% intervals over episodes."""
     errors = predict_errors(actor, data, progress=progress)
     discrete = actor.processor.discrete
     mean = data.actions.mean(0)

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from lmlab.analysis.view import Viewed
 from lmlab.decoding.actor import Played
-from lmlab.metrics.episodes import EpisodeReturn
+from lmlab.metrics.episode_return import EpisodeReturn
 from lmlab.metrics.statistics import estimate
 from lmlab.pages.figures import PALETTE, Chart, Figure, Point, Series
 from lmlab.pages.views import Table
-from lmlab.tokenizers.processors.episodes import EpisodeProcessor
+from lmlab.tokenizers.processors.episode_scaling import EpisodeProcessor
 
 
 class Reached(NamedTuple):

@@ -84,7 +84,7 @@ def attention(
             raise ValueError(f"{wrong[0]} is for models of text; {run} reads a recording: give --layer or --head")
         check_output(output, inputs=[run, text], overwrite=overwrite)
         heard = listen(model.transcriber, read_sound(text))
-        show(heard.of(layer=layer, head=head), output=output, json_=json_, about=str(run))
+        show(heard.of(layer=layer, head=head), output=output, json_=json_, subtitle=str(run))
         return
     if reads_pictures(model):
         options = {"--translation": translation, "--kind": kind, "--link": link}
@@ -94,7 +94,7 @@ def attention(
         at = None if patch is None else parse_patch(patch)
         pixels = shown_picture(model, run, text).pixels
         seen = look(model, pixels).of(layer=layer, head=head, patch=at, only_rollout=rollout)
-        show(seen, output=output, json_=json_, about=str(run))
+        show(seen, output=output, json_=json_, subtitle=str(run))
         return
     if both and (sentence is not None or names_picture(text)):
         options = {"--translation": translation, "--kind": kind, "--link": link, "--patch": patch}
@@ -104,7 +104,7 @@ def attention(
             raise ValueError(f'{run} reads a picture with a text: lmlab inspect attention {run} {text} "a red circle"')
         check_output(output, inputs=[run, text], overwrite=overwrite)
         found_both = read_picture_text(model, shown_picture(model, run, text), sentence)
-        show(found_both.of(layer=layer, head=head), output=output, json_=json_, about=str(run))
+        show(found_both.of(layer=layer, head=head), output=output, json_=json_, subtitle=str(run))
         return
     if patch is not None:
         raise ValueError(f"--patch is for models of pictures, and {run} reads text")
@@ -118,4 +118,4 @@ def attention(
         found = Rollout.of(maps[chosen])
     if link is not None:
         found = Links.of(maps[chosen], *link.split(":"))
-    show(found, output=output, json_=json_, about=str(run))
+    show(found, output=output, json_=json_, subtitle=str(run))

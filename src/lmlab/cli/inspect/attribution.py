@@ -71,4 +71,4 @@ def attribution(
             given = "\n".join(each for each in held_out(run) if isinstance(each, str))[:LONGEST]
         models = {str(each): open_run(each, device) for each in (run, *(versus or []))}
         found = read_gradients(models, given, distance=by_distance)
-    show(found, output=output, json_=json_, about=str(run))
+    show(found, output=output, json_=json_, subtitle=str(run))

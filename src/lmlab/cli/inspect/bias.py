@@ -62,4 +62,4 @@ def bias(
         else:
             templates = read_templates(data)
             found = measure_bias(open_run(run, device), templates, batch=batch, progress=progress)
-    show(found, output=output, json_=json_, about=str(run))
+    show(found, output=output, json_=json_, subtitle=str(run))

@@ -71,4 +71,4 @@ def cells(
     else:
         name = find or str(regex)
         found = search_cells(model, given[:limit], wanted, name=name, parts=part or [], top=top)
-    show(found, output=output, json_=json_, about=str(run))
+    show(found, output=output, json_=json_, subtitle=str(run))

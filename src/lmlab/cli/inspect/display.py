@@ -42,10 +42,10 @@ def open_run(run: Path, device: str) -> LanguageModel:
     return load(run, device=choose_device(device))
 
 
-def show(view: Viewed, *, output: Path | None, json_: bool, about: str = "") -> None:
+def show(view: Viewed, *, output: Path | None, json_: bool, subtitle: str = "") -> None:
     """Write the file, if one is asked for; print JSON, or the table with its notes."""
     if output is not None:
-        write(view, output, about=about)
+        write(view, output, subtitle=subtitle)
         print(printable(f"wrote {output}"), file=sys.stderr)
     if json_:
         print(to_json(view))
@@ -104,7 +104,7 @@ def to_json(view: Viewed) -> str:
     return json.dumps(plain(view.as_json()), ensure_ascii=False, allow_nan=False)
 
 
-def write(view: Viewed, output: Path, *, about: str = "") -> None:
+def write(view: Viewed, output: Path, *, subtitle: str = "") -> None:
     """Write the record in the form that the name of the file asks for, whole or not at all."""
     from lmlab.pages.figures import save_png
     from lmlab.pages.views import to_csv, to_page
@@ -118,7 +118,7 @@ def write(view: Viewed, output: Path, *, about: str = "") -> None:
                 drawn.replace(new)
         return
     content: dict[str, Any] = {
-        ".html": lambda: to_page(view, about=about),
+        ".html": lambda: to_page(view, subtitle=subtitle),
         ".json": lambda: to_json(view) + "\n",
         ".csv": lambda: to_csv(view.table()),
     }

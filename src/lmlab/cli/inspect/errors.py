@@ -48,4 +48,4 @@ def errors(
     if not texts:
         raise ValueError("nothing to try: give FILE (or - for standard input), or --text TEXT")
     found = find_errors(open_run(run, device), texts, tokens=tokens, seed=seed, provoked=not plain)
-    show(found, output=output, json_=json_, about=str(run))
+    show(found, output=output, json_=json_, subtitle=str(run))

@@ -30,4 +30,4 @@ def layer_mix(
 
     check_output(output, inputs=list(runs), overwrite=overwrite)
     found = [describe_mix(run.name, *read_mix(run)) for run in runs]
-    show(TaskLayers(found), output=output, json_=json_, about=", ".join(run.name for run in runs))
+    show(TaskLayers(found), output=output, json_=json_, subtitle=", ".join(run.name for run in runs))

@@ -52,7 +52,7 @@ def minimal_pairs(
     if run == "-":
         scored = read_scored(pairs)
         found = compare_scores(PairSet("Gulordava", scored.pairs), scored.good, scored.bad)
-        show(found, output=output, json_=json_, about=pairs.name)
+        show(found, output=output, json_=json_, subtitle=pairs.name)
         return
     given = read_pairs(pairs)
     choose_region(region, given.name)
@@ -60,4 +60,4 @@ def minimal_pairs(
         given = given.first(limit)
     with progress_bar("judging") as progress:
         found = compare_pairs(open_run(Path(run), device), given, region=region, batch=batch, progress=progress)
-    show(found, output=output, json_=json_, about=run)
+    show(found, output=output, json_=json_, subtitle=run)

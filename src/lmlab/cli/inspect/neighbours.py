@@ -44,7 +44,7 @@ def neighbours(
     check_output(output, inputs=[run], overwrite=overwrite)
     model = open_run(run, device)
     if not reads_pictures(model):
-        show(find_neighbours(model, words, top=top), output=output, json_=json_, about=str(run))
+        show(find_neighbours(model, words, top=top), output=output, json_=json_, subtitle=str(run))
         return
     if len(words) != 2:
         raise ValueError(
@@ -53,4 +53,4 @@ def neighbours(
     check_output(output, inputs=[run, *words], overwrite=overwrite)
     with progress_bar("reading pictures") as progress:
         found = find_near_pictures(model, words[0], words[1], top=top, progress=progress)
-    show(found, output=output, json_=json_, about=str(run))
+    show(found, output=output, json_=json_, subtitle=str(run))

@@ -10,7 +10,7 @@ import typer
 from lmlab.cli.options import Device, Json, NeuralRun, NoControls, OutputAnalysis, Overwrite
 
 if TYPE_CHECKING:
-    from lmlab.analysis.probing_sets import Item
+    from lmlab.analysis.probing_sets import ProbedSentence
 
 
 def probing(
@@ -74,7 +74,7 @@ def probing(
                 seed=seed,
                 progress=progress,
             )
-        show(probes, output=output, json_=json_, about=str(run))
+        show(probes, output=output, json_=json_, subtitle=str(run))
         return
     name, learnt = _read(train, label, limit)
     judged = _read(test, label, limit)[1] if test is not None else []
@@ -97,10 +97,10 @@ def probing(
             seed=seed,
             progress=progress,
         )
-    show(found, output=output, json_=json_, about=str(run))
+    show(found, output=output, json_=json_, subtitle=str(run))
 
 
-def _read(path: Path, label: str, limit: int) -> tuple[str, list[Item]]:
+def _read(path: Path, label: str, limit: int) -> tuple[str, list[ProbedSentence]]:
     """The name of the questions, and the questions of a file."""
     from lmlab.analysis.probing_sets import ask, ask_sentences
     from lmlab.analysis.readers import read_treebank

@@ -50,4 +50,4 @@ def senses(
     with progress_bar("reading") as progress:
         model = open_run(run, device)
         found = read_senses_of(model, name, own, against, layer=layer, projection=projection, progress=progress)
-    show(found, output=output, json_=json_, about=str(run))
+    show(found, output=output, json_=json_, subtitle=str(run))

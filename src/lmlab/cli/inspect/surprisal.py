@@ -54,4 +54,4 @@ def surprisal(
         if versus is not None:
             other = read_surprisals(open_run(versus, device), texts, run=str(versus), progress=progress)
             found = compare_surprisals(one, other)
-    show(found, output=output, json_=json_, about=str(run))
+    show(found, output=output, json_=json_, subtitle=str(run))

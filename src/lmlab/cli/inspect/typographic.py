@@ -43,4 +43,4 @@ def typographic(
     rows = held_out_rows(find_pictures(data))[0][:limit]
     matcher = open_run(run, device).matcher
     found = attack(matcher, rows, word=word, labels=names, templates=template or PLAIN)
-    show(found, output=output, json_=json_, about=str(run))
+    show(found, output=output, json_=json_, subtitle=str(run))

@@ -10,15 +10,15 @@ import numpy as np
 from markupsafe import Markup
 
 from lmlab.comparison.entries import Entry
-from lmlab.comparison.held_out import Tests
 from lmlab.comparison.likelihood import evaluate, mean_perplexity
 from lmlab.comparison.records import TrackScores
+from lmlab.comparison.shared_test_data import Tests
 from lmlab.comparison.tracks.track import (
     BITS_PER_BYTE,
-    Captions,
     Column,
     Curve,
-    Score,
+    FigureTexts,
+    RankingMetric,
     Separation,
     TextTrack,
     Units,
@@ -36,7 +36,7 @@ class BothDirections(TextTrack):
     name = "both directions"
     key = "both_directions"
     group = "both-directions"
-    score = Score(
+    score = RankingMetric(
         metric=BITS_PER_BYTE,
         field="mean_bits_per_byte",
         label="bits per byte, mean of both directions",
@@ -59,7 +59,7 @@ class BothDirections(TextTrack):
         "Their score is the mean of two likelihoods, and half of their training goes into each: they are ranked "
         "separately.",
     )
-    captions = Captions(
+    captions = FigureTexts(
         leaderboard="Two language models with shared token vectors and softmax, one from left to right, one from "
         "right to left. Bits per byte is the mean of their cross-entropies on the test text; lower is better. "
         "The whisker is the 95% confidence interval.",

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lmlab.comparison.entries import Entry
-from lmlab.comparison.held_out import Tests
 from lmlab.comparison.likelihood import perplexity, score_units
 from lmlab.comparison.records import TrackScores, read_validations
+from lmlab.comparison.shared_test_data import Tests
 from lmlab.comparison.tracks.track import (
     BITS_PER_BYTE,
-    Captions,
     Column,
     Curve,
-    Score,
+    FigureTexts,
+    RankingMetric,
     Separation,
     TextTrack,
     Units,
@@ -51,7 +51,7 @@ class MaskedTokens(TextTrack):
     name = "masks"
     key = "masked"
     group = "masked"
-    score = Score(
+    score = RankingMetric(
         metric=BITS_PER_BYTE,
         field="pseudo_bits_per_byte",
         label="pseudo bits per byte",
@@ -86,7 +86,7 @@ class MaskedTokens(TextTrack):
         "text, it is usually much lower than any left-to-right score, and it is no compression rate. Compare masked "
         "models only with each other.",
     )
-    captions = Captions(
+    captions = FigureTexts(
         leaderboard="A masked language model predicts a masked token from the text on both sides. Pseudo bits per "
         "byte is its pseudo-log-likelihood: the surprisal of each held-out token, given all others; the whisker is "
         "the 95% confidence interval. Masked tokens: accuracy and perplexity where 15% of the test text is "

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from lmlab.analysis.policies.action_errors import predict_errors
 from lmlab.comparison.entries import Entry
-from lmlab.comparison.held_out import Tests
 from lmlab.comparison.records import TrackScores
-from lmlab.comparison.tracks.track import Captions, Column, Curve, Score, Track, Units, Words
+from lmlab.comparison.shared_test_data import Tests
+from lmlab.comparison.tracks.track import Column, Curve, FigureTexts, RankingMetric, Track, Units, Words
 from lmlab.comparison.variants import system_of
 from lmlab.data.corpora.episodes import EpisodeSplit
 from lmlab.data.corpora.pictures.split import PictureSplit
-from lmlab.data.readers.clips import Clip
+from lmlab.data.readers.clips import SpeechClip
 from lmlab.data.readers.media import Picture
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.captions import CaptionBleu, ExactCaption
@@ -56,7 +56,7 @@ class MediaTrack(Track):
         """`how` explains the score in a sentence; `seen` is the title of the examples."""
         self.curve, self.fields = curve, tuple(each.field for each in self.columns)
         self.tested = f"test {self.items}"
-        self.captions = Captions(
+        self.captions = FigureTexts(
             leaderboard=f"{how} {self.score.metric.better.capitalize()} is better. The whisker is the 95% confidence "
             "interval.",
             curves=f"{curve.label.capitalize()} on validation data during training. {curve.better.capitalize()} is "
@@ -109,7 +109,7 @@ class Classes(PictureTrack):
     name = key = "classes"
     read_unit = "examples"
     items = "examples"
-    score = Score(metric=Accuracy(), field="accuracy", label="accuracy", column="accuracy", unit="accuracy")
+    score = RankingMetric(metric=Accuracy(), field="accuracy", label="accuracy", column="accuracy", unit="accuracy")
     columns = (Column("majority", "majority", "{:.1%}"),)
     use = "lmlab predict FOLDER PICTURE"
     words = Words(do="predict a class", does="predicts the classes of the test data")
@@ -159,7 +159,7 @@ class WrittenCaptions(PictureTrack):
     def check(self) -> None:
         CaptionBleu().bleu  # noqa: B018 (a ValueError if it is not installed)
 
-    score = Score(metric=CaptionBleu(), field="bleu", label="BLEU", column="BLEU", unit="BLEU")
+    score = RankingMetric(metric=CaptionBleu(), field="bleu", label="BLEU", column="BLEU", unit="BLEU")
 
     def measure(self, model: LanguageModel, tests: Tests, progress: ReportProgress | None) -> dict[str, Any]:
         split, references = self.split(tests), self.true(tests)
@@ -187,7 +187,9 @@ class Retrieval(PictureTrack):
     name, key, does = "retrieval", "retrieval", "pictures and texts"
     read_unit = "pairs"
     items = "captions"
-    score = Score(metric=RankedRecall(1), field="recall_at_1", label="recall@1", column="recall@1", unit="recall@1")
+    score = RankingMetric(
+        metric=RankedRecall(1), field="recall_at_1", label="recall@1", column="recall@1", unit="recall@1"
+    )
     columns = (
         Column("recall@5", "recall_at_5", "{:.1%}"),
         Column("picture to text", "picture_to_text_at_1", "{:.1%}"),
@@ -238,14 +240,14 @@ class Transcripts(MediaTrack):
 
     name, key, does = "transcripts", "transcripts", "transcripts"
     items = "recordings"
-    score = Score(
+    score = RankingMetric(
         metric=WordErrorRate(), field="word_error_rate", label="word error rate", column="WER", unit="word error rate"
     )
     columns = (Column("CER", "character_error_rate", "{:.1%}"),)
     use = "lmlab transcribe FOLDER FILE.wav"
     words = Words(do="transcribe recordings", does="transcribes the test recordings")
 
-    def clips(self, tests: Tests) -> Sequence[Clip]:
+    def clips(self, tests: Tests) -> Sequence[SpeechClip]:
         """The test recordings."""
         assert isinstance(tests.media, tuple), "a comparison on recordings has test recordings"
         return tests.media
@@ -277,7 +279,7 @@ class Actions(MediaTrack):
     name, key, does = "actions", "actions", "actions"
     read_unit = "actions"
     items = "episodes"
-    score = Score(
+    score = RankingMetric(
         metric=RatioOfSums("lower"),
         field="action_error",
         label="error of an action",

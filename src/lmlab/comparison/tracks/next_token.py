@@ -9,10 +9,10 @@ from typing import Any
 from markupsafe import Markup
 
 from lmlab.comparison.entries import Entry
-from lmlab.comparison.held_out import Tests
 from lmlab.comparison.likelihood import evaluate, mean_perplexity
 from lmlab.comparison.records import TrackScores
-from lmlab.comparison.tracks.track import BITS_PER_BYTE, Captions, Column, Curve, Score, TextTrack, Words
+from lmlab.comparison.shared_test_data import Tests
+from lmlab.comparison.tracks.track import BITS_PER_BYTE, Column, Curve, FigureTexts, RankingMetric, TextTrack, Words
 from lmlab.language_model import LanguageModel
 from lmlab.pages import samples
 from lmlab.pages.page import Cell
@@ -25,7 +25,7 @@ class NextToken(TextTrack):
     name = "next token"
     key = ""
     group = "all"
-    score = Score(
+    score = RankingMetric(
         metric=BITS_PER_BYTE,
         field="bits_per_byte",
         label="bits per byte",
@@ -36,7 +36,7 @@ class NextToken(TextTrack):
     fields = ("perplexity",)
     columns = (Column("perplexity", "perplexity", "{:,.1f}"),)
     words = Words(do="predict the next token", does="predicts the test text")
-    captions = Captions(
+    captions = FigureTexts(
         leaderboard="A language model predicts how probable the next token is. Bits per byte is its "
         "cross-entropy on the test text, per byte; lower is better: 8 is a uniform guess, 0 a perfect prediction; 2 "
         "would compress the text to a quarter. The whisker is the 95% confidence interval.",

@@ -15,9 +15,9 @@ import numpy as np
 from markupsafe import Markup
 
 from lmlab.comparison.entries import Entry
-from lmlab.comparison.held_out import Tests
 from lmlab.comparison.records import TrackScores
-from lmlab.comparison.tracks.track import Captions, Column, Curve, Score, Track, Units, Words
+from lmlab.comparison.shared_test_data import Tests
+from lmlab.comparison.tracks.track import Column, Curve, FigureTexts, RankingMetric, Track, Units, Words
 from lmlab.comparison.variants import system_of
 from lmlab.decoding.chain_rule import score_tokens
 from lmlab.decoding.generate import continue_tokens
@@ -61,11 +61,11 @@ class Sequences(Track):
         self.name, self.key, self.items, self.per_nat = f"next token of {kind}", kind, items, per_nat
         self.tested = f"test {items}"
         label = field.replace("_", " ")
-        self.score = Score(metric=RatioOfSums("lower"), field=field, label=label, column=column, unit=label)
+        self.score = RankingMetric(metric=RatioOfSums("lower"), field=field, label=label, column=column, unit=label)
         self.curve = Curve("valid_nats", f"nats per {unit}")
         self.columns = () if more is None else (more,)
         self.fields = tuple(each.field for each in self.columns)
-        self.captions = Captions(
+        self.captions = FigureTexts(
             leaderboard=f"A model predicts how probable the next {unit} is. {label.capitalize()} is its cross-entropy "
             f"on the test {items}, without the boundaries between them; lower is better. The whisker is the 95% "
             "confidence interval.",

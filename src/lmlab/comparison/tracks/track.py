@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from lmlab.comparison.entries import Entry
-from lmlab.comparison.held_out import Tests, TestText
 from lmlab.comparison.records import TrackScores
+from lmlab.comparison.shared_test_data import Tests, TestText
 from lmlab.comparison.variants import system_of
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.metric import Direction, Metric
@@ -24,7 +24,7 @@ from lmlab.progress import ReportProgress
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class RankingMetric:
     """What ranks the systems of a track, and what it is called."""
 
     metric: Metric
@@ -80,7 +80,7 @@ class Separation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Captions:
+class FigureTexts:
     """The texts above the figures and tables of a track."""
 
     leaderboard: str
@@ -99,7 +99,7 @@ class Track(ABC):
     name: str  # of the ability; `predicts` in leaderboard.json
     key: str  # of its entries in leaderboard.json and of its charts; "" for those at the top level
     group: str  # the word for all its systems in --models
-    score: Score
+    score: RankingMetric
     curve: Curve
     fields: tuple[str, ...] = ()  # that only its entries have: columns of the CSV
     columns: tuple[Column, ...] = ()
@@ -111,7 +111,7 @@ class Track(ABC):
     use: str = 'lmlab generate FOLDER "…"'  # what to do with a folder of the comparison
     words: Words
     separation: Separation | None = None
-    captions: Captions
+    captions: FigureTexts
 
     @abstractmethod
     def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> TrackScores:

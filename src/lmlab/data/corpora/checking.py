@@ -128,7 +128,7 @@ class Check:
         lines = []
         if self.window is not None and self.too_long:
             lines.append(
-                f"lengths: {self.too_long:,} examples ({_share(self.too_long, self.looked_at)}) are longer than the "
+                f"lengths: {self.too_long:,} examples ({_percent(self.too_long, self.looked_at)}) are longer than the "
                 f"window of {self.window:,} tokens and {self.if_too_long}; the longest has {self.longest:,}{of}"
             )
         else:
@@ -136,7 +136,7 @@ class Check:
             lines.append(f"lengths: the longest has {self.longest:,} tokens{fits}{of}")
         if self.unreadable:
             shown = " ".join(self.unreadable_words)
-            lines.append(f"words that the tokenizer cannot read: {_share(self.unreadable, self.words)}, as {shown}")
+            lines.append(f"words that the tokenizer cannot read: {_percent(self.unreadable, self.words)}, as {shown}")
         return lines
 
 
@@ -146,7 +146,7 @@ def format_counts(counts: Mapping[str, int], what: str) -> list[str]:
     if not total:
         return []
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"{name} {_share(number, total)}" for name, number in ordered[:SHOWN])
+    shown = ", ".join(f"{name} {_percent(number, total)}" for name, number in ordered[:SHOWN])
     more = f", and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
     rare = sum(number < RARE for number in counts.values())
     few = f"; {rare} with fewer than {RARE} examples" if rare and total > RARE * len(ordered) else ""
@@ -313,9 +313,9 @@ def _spread(examples: Sequence[Example]) -> Sequence[Example]:
     return [examples[index * len(examples) // SAMPLE] for index in range(SAMPLE)]
 
 
-def _share(number: int, total: int) -> str:
-    share = 100 * number / total
-    return f"{share:.0f}%" if share >= 10 else f"{share:.1f}%" if share >= 0.1 else "less than 0.1%"
+def _percent(number: int, total: int) -> str:
+    fraction = 100 * number / total
+    return f"{fraction:.0f}%" if fraction >= 10 else f"{fraction:.1f}%" if fraction >= 0.1 else "less than 0.1%"
 
 
 def _listed(numbers: Mapping[str, int], how: str) -> str:

@@ -51,6 +51,17 @@ class Dataset(ABC):
         """Yield the text of each item, if it has one and it is kept; for pairs, source and target."""
         return iter(())
 
+    def items(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the tokens of each item, without boundaries; a ValueError if the items are not tokens."""
+        data = self.as_tokens()
+        ends = [*(data.documents[1:] - 1).tolist(), len(data.tokens) - 1]
+        for start, end in zip(data.documents.tolist(), ends, strict=True):
+            yield np.asarray(data.tokens[start:end], dtype=np.int64)
+
+    def sizes(self) -> dict[str, int]:
+        """Return how many items there are, and what they are made of, as a comparison records it."""
+        return {"items": self.size}
+
     def describe(self) -> str:
         """Return the size in words, for progress displays."""
         return f"{self.size:,} items"
@@ -161,6 +172,9 @@ class TextSplit(Dataset):
                 file.seek(start)
                 yield file.read(end - start).decode()
 
+    def sizes(self) -> dict[str, int]:
+        return {"documents": len(self.documents), "bytes": self.bytes, "words": self.words}
+
     def describe(self) -> str:
         return f"{self.bytes:,} bytes"
 
@@ -200,6 +214,11 @@ class Corpus:
     def token_processor(self) -> Tokenizer | SequenceTokenizer | None:
         """The processor, if it gives tokens: a tokenizer of text, or of a sequence of another kind."""
         return self.processor if isinstance(self.processor, (Tokenizer, SequenceTokenizer)) else None
+
+    @property
+    def sequence_tokenizer(self) -> SequenceTokenizer | None:
+        """The processor, if it gives tokens of data that are not text: music, pixels, episodes, or several kinds."""
+        return self.processor if isinstance(self.processor, SequenceTokenizer) else None
 
     @property
     def text_tokenizer(self) -> Tokenizer:

@@ -14,14 +14,14 @@ from pydantic import Field
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
 from lmlab.data.corpora.preparing import ReportProgress, digest
-from lmlab.data.corpora.sequences import EncodedItem, Recipe, open_sequences
-from lmlab.data.corpora.splitting import NAMES, deal_items, main_shares
+from lmlab.data.corpora.sequences import EncodedItem, EncodingSettings, open_sequences
+from lmlab.data.corpora.splitting import NAMES, deal_items, main_fractions
 from lmlab.data.corpora.store import open_home
-from lmlab.data.readers.episodes import NamedEpisode, find_episodes, read_episodes
+from lmlab.data.readers.episode_files import NamedEpisode, find_episodes, read_episodes
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.media import Episode, digest_media
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.processors.episodes import LEAST_STD, EpisodeProcessor
+from lmlab.tokenizers.processors.episode_scaling import LEAST_STD, EpisodeProcessor
 from lmlab.tokenizers.processors.steps import EpisodeTokens
 
 REPORT_EVERY = 100
@@ -66,6 +66,17 @@ class EpisodeSplit(Dataset):
         """The sum of the rewards of each episode [E]."""
         return np.add.reduceat(self.rewards.astype(np.float64), self.starts)
 
+    def first(self, count: int | None) -> EpisodeSplit:
+        """The first `count` episodes; None: all."""
+        starts, lengths = self.starts[:count], self.lengths[:count]
+        steps = slice(int(starts[-1] + lengths[-1]))
+        return EpisodeSplit(
+            self.states[steps], self.actions[steps], self.returns[steps], starts, lengths, self.rewards[steps]
+        )
+
+    def sizes(self) -> dict[str, int]:
+        return {"items": len(self.starts)}
+
     def describe(self) -> str:
         returns = self.episode_returns
         return (
@@ -89,7 +100,7 @@ def prepare(
     tokens = as_episode_tokens(processor)
     given = {name: getattr(config, own) for name, own in zip(NAMES, config.PATHS, strict=True)}
     named = {name: read_all(paths, progress) for name, paths in given.items() if paths is not None}
-    parts = split_episodes(named, main_shares(config.split, named))
+    parts = split_episodes(named, main_fractions(config.split, named))
     if tokens is not None:
         return _prepare_tokens(parts, tokens if isinstance(processor, EpisodeTokens) else None, bins=tokens.bins)
     scales = media if isinstance(media, EpisodeProcessor) else fit_processor(parts["train"])
@@ -129,7 +140,7 @@ def _prepare_tokens(parts: dict[str, list[Episode]], fitted: EpisodeTokens | Non
             for number, each in enumerate(episodes, start=1):
                 yield EncodedItem(f"{name} {number}", tokenizer.encode(each.states, each.actions, each.rewards), name)
 
-    return open_sequences(open_home(cache_folder()), Recipe(tokenizer, {}, _digest(parts)), encode)
+    return open_sequences(open_home(cache_folder()), EncodingSettings(tokenizer, {}, _digest(parts)), encode)
 
 
 def _digest(parts: dict[str, list[Episode]]) -> str:
@@ -157,13 +168,13 @@ def read_all(paths: Sequence[str], progress: ReportProgress | None = None) -> li
     return found
 
 
-def split_episodes(named: dict[str, list[NamedEpisode]], shares: dict[str, float]) -> dict[str, list[Episode]]:
+def split_episodes(named: dict[str, list[NamedEpisode]], fractions: dict[str, float]) -> dict[str, list[Episode]]:
     """Return the episodes of each split; equal episodes stay together, and too few of them are all for training."""
     main = [each.episode for each in named["train"]]
     hashes = np.array([int(digest_media(each)[:16], 16) for each in main], np.uint64)
     dealt = None
-    if 1 < len(shares) < len(set(hashes.tolist())):
-        dealt = deal_items(np.array([len(each.rewards) for each in main]), hashes, shares)
+    if 1 < len(fractions) < len(set(hashes.tolist())):
+        dealt = deal_items(np.array([len(each.rewards) for each in main]), hashes, fractions)
     parts = {"train": main}
     if dealt is not None:
         parts = {name: [main[number] for number in own] for name, own in dealt.items()}

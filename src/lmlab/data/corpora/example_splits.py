@@ -8,11 +8,11 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import NamedTuple
 
-from lmlab.data.corpora.splitting import check_shares
+from lmlab.data.corpora.splitting import check_fractions
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.media import digest_media
 
-SHARES = (0.8, 0.1, 0.1)
+FRACTIONS = (0.8, 0.1, 0.1)
 FEWEST = 3
 """The least number of different texts that can be split."""
 SELECTED = 0.1
@@ -48,7 +48,7 @@ def name_group(example: Example) -> str:
 def split_examples(
     examples: Sequence[Example],
     *,
-    shares: Sequence[float] = SHARES,
+    fractions: Sequence[float] = FRACTIONS,
     seed: int = 0,
     stratify: bool = True,
 ) -> ExampleSplits:
@@ -58,7 +58,7 @@ def split_examples(
     trained on. With `stratify` every class is split separately, so that each split has its fraction of each class; a
     class with too few examples for that is in train only. The order of the file does not matter.
     """
-    wanted = check_shares(shares)
+    wanted = check_fractions(fractions)
     sizes = [wanted.get(name, 0.0) for name in ExampleSplits._fields]
     groups: dict[str, list[int]] = defaultdict(list)
     for index, example in enumerate(examples):
@@ -87,7 +87,7 @@ def split_examples(
 
 
 def complete_splits(
-    labelled: Labelled, *, shares: Sequence[float] = SHARES, seed: int = 0, stratify: bool = True
+    labelled: Labelled, *, fractions: Sequence[float] = FRACTIONS, seed: int = 0, stratify: bool = True
 ) -> Labelled:
     """Return the examples with a valid and, if nothing was held out, a test taken from train.
 
@@ -96,12 +96,12 @@ def complete_splits(
     """
     if labelled.valid is not None:
         return labelled
-    given = check_shares(shares)
+    given = check_fractions(fractions)
     if labelled.test is not None:
         held_out = given.get("valid", 0.0) / (1 - given.get("test", 0.0))
-        split = split_examples(labelled.train, shares=(1 - held_out, held_out), seed=seed, stratify=stratify)
+        split = split_examples(labelled.train, fractions=(1 - held_out, held_out), seed=seed, stratify=stratify)
         return replace(labelled, train=split.train, valid=split.valid)
-    split = split_examples(labelled.train, shares=shares, seed=seed, stratify=stratify)
+    split = split_examples(labelled.train, fractions=fractions, seed=seed, stratify=stratify)
     return replace(labelled, train=split.train, valid=split.valid or None, test=split.test or None)
 
 
@@ -116,7 +116,7 @@ def hold_out_selection(labelled: Labelled, *, fraction: float, seed: int = 0) ->
     texts = {name_group(example) for example in labelled.train}
     if not fraction or len(texts) < FEWEST_TO_SELECT:
         return replace(labelled, selection=())
-    split = split_examples(labelled.train, shares=(1 - fraction, fraction), seed=seed)
+    split = split_examples(labelled.train, fractions=(1 - fraction, fraction), seed=seed)
     return replace(labelled, train=split.train, selection=split.valid)
 
 

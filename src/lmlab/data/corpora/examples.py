@@ -138,16 +138,16 @@ def read_picture_texts(config: ExamplesConfig) -> Labelled:
 
 def _settle_leaks(found: Labelled, config: ExamplesConfig) -> Labelled:
     """Return the examples in splits, without the leaks that the settings remove; a note says how many."""
-    shares = tuple(config.split)
+    fractions = tuple(config.split)
     if config.leaks == "train":
         found, counts = remove_trained(found)
         if not found.train:
             raise ValueError("--leaks train: all training examples occur in test or valid, too; give others")
         if found.valid == []:
             raise ValueError("--leaks train: all validation examples occur in test, too; give others")
-        found = complete_splits(check_labels(found), shares=shares)
+        found = complete_splits(check_labels(found), fractions=fractions)
         return _note_removed(found, counts, "they occur in test, or of train in valid, too")
-    found = complete_splits(found, shares=shares)
+    found = complete_splits(found, fractions=fractions)
     if config.leaks == "keep":
         return found
     left, counts = remove_leaks(found)

@@ -19,11 +19,11 @@ from pydantic import Field, field_validator, model_validator
 
 from lmlab.data.config import DataConfig, Paths, by_language
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor, TextDataset, TextSplit
-from lmlab.data.corpora.held_out import remember_text
+from lmlab.data.corpora.held_out_cache import remember_text
 from lmlab.data.corpora.preparing import SAMPLE, ReportProgress, as_tokenizer, digest
 from lmlab.data.corpora.text import DocumentsAre, prepare_text
 from lmlab.data.loaders.loader import Loader
-from lmlab.data.loaders.mixed import Mixed
+from lmlab.data.loaders.mixed import MixedLoader
 from lmlab.data.readers.files import cache_folder
 from lmlab.tokenizers import Tokenizer, resolve
 from lmlab.tokenizers.files import with_words
@@ -33,7 +33,7 @@ PIECE = 1 << 16
 """The number of bytes of a language that are used, or left out, together when the tokenizer is trained."""
 
 
-def shares_of(sizes: Mapping[str, float], *, alpha: float) -> dict[str, float]:
+def sampling_fractions(sizes: Mapping[str, float], *, alpha: float) -> dict[str, float]:
     """Return n^α / Σ n^α for each language of size n."""
     smoothed = {name: size**alpha for name, size in sizes.items()}
     return {name: value / sum(smoothed.values()) for name, value in smoothed.items()}
@@ -74,9 +74,9 @@ class LanguageSplit(Dataset):
         return sum(part.words for part in self.languages.values())
 
     @property
-    def shares(self) -> dict[str, float]:
+    def fractions(self) -> dict[str, float]:
         """The fraction of the batches of each language."""
-        return shares_of({name: len(part.tokens) for name, part in self.languages.items()}, alpha=self.alpha)
+        return sampling_fractions({name: len(part.tokens) for name, part in self.languages.items()}, alpha=self.alpha)
 
     def texts(self) -> Iterator[str]:
         """Yield the text of each document, for valid and test."""
@@ -91,6 +91,9 @@ class LanguageSplit(Dataset):
     def parts(self) -> Mapping[str, TextSplit]:
         return self.languages
 
+    def sizes(self) -> dict[str, int]:
+        return {"documents": len(self.documents), "bytes": self.bytes, "words": self.words}
+
     def describe(self) -> str:
         return f"{self.bytes:,} bytes"
 
@@ -99,7 +102,7 @@ class LanguageSplit(Dataset):
 
     def loader(self, make: Callable[[Any], Loader], *, seed: int) -> Loader:
         loaders = {name: make(part) for name, part in self.languages.items()}
-        return Mixed(loaders, self.shares, seed=seed)
+        return MixedLoader(loaders, self.fractions, seed=seed)
 
 
 class LanguagesConfig(DataConfig):
@@ -234,8 +237,8 @@ def _shared_tokenizer(spec: str, corpora: Any, alpha: float, cache: Path | None)
         return Tokenizer.load(kept)
     sizes = {name: corpus.train.as_text().bytes for name, corpus in raw.items()}
     size = min(SAMPLE, sum(sizes.values()))
-    shares = shares_of(sizes, alpha=alpha)
-    sample = (text for name, corpus in raw.items() for text in _sample(corpus, size=round(shares[name] * size)))
+    fractions = sampling_fractions(sizes, alpha=alpha)
+    sample = (text for name, corpus in raw.items() for text in _sample(corpus, size=round(fractions[name] * size)))
     trained = resolve(spec, lambda: sample)
     new = kept.with_suffix(".new")
     trained.save(new)

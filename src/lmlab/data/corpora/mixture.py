@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from lmlab.config import suggest
-from lmlab.data import DATA, MIXED, by_kind, make_config
+from lmlab.data import DATA, MIXED, by_kind, load_config, make_config
 from lmlab.data import prepare as prepare_data
 from lmlab.data.config import AnyData, DataConfig
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
@@ -26,10 +26,10 @@ from lmlab.data.corpora.pictures.images import ImagesConfig
 from lmlab.data.corpora.pictures.pixels import prepare_pixels
 from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.preparing import ReportProgress, digest
-from lmlab.data.corpora.sequences import EncodedItem, Recipe, SequenceSplit, open_sequences
+from lmlab.data.corpora.sequences import EncodedItem, EncodingSettings, open_sequences
 from lmlab.data.corpora.store import open_home
 from lmlab.data.loaders.loader import Loader
-from lmlab.data.loaders.mixed import Mapped, Mixed
+from lmlab.data.loaders.mixed import Mapped, MixedLoader
 from lmlab.data.readers.files import cache_folder
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.processors import is_processor
@@ -40,6 +40,8 @@ from lmlab.tokenizers.processors.pixels import Pixels
 
 SIDE = 16
 """Pixels of a side, at most, where the settings name no size: each pixel is one token."""
+SHARED = ("split", "bad")
+"""Settings of the mixture that each part has which knows them."""
 TEXT = "bpe:4096"
 """The tokenizer of text, for a system whose usual one is not for text."""
 
@@ -48,6 +50,7 @@ class MixtureConfig(DataConfig):
     """Data of several kinds."""
 
     PATHS: ClassVar[tuple[str, ...]] = ("parts",)
+    ALIASES: ClassVar[tuple[str, ...]] = ("bad",)
     what: ClassVar[str] = "several kinds of data"
 
     kind: Literal["mixture"] = "mixture"
@@ -64,11 +67,14 @@ class MixtureConfig(DataConfig):
     @model_validator(mode="before")
     @classmethod
     def _make_parts(cls, values: Any) -> Any:
-        """A part may be written as its path, its paths or a table of settings."""
+        """A part may be written as its path, its paths or a table of settings; `SHARED` settings are those of all."""
         if not isinstance(values, Mapping) or not isinstance(values.get("parts"), Mapping):
             return values
-        split = {"split": values["split"]} if values.get("split") else {}
-        return {**values, "parts": {kind: _make_part(kind, part, split) for kind, part in values["parts"].items()}}
+        shared = {name: values[name] for name in SHARED if values.get(name)}
+        parts = {kind: _make_part(kind, part, shared) for kind, part in values["parts"].items()}
+        if "bad" in shared and not any("bad" in type(part).model_fields for part in parts.values()):
+            raise ValueError(f"bad is a setting of files, and {', '.join(parts)} have none that can be skipped")
+        return {**{name: value for name, value in values.items() if name != "bad"}, "parts": parts}
 
     @field_validator("weights")
     @classmethod
@@ -84,7 +90,7 @@ class MixtureConfig(DataConfig):
         return self
 
     @property
-    def shares(self) -> dict[str, float]:
+    def fractions(self) -> dict[str, float]:
         """The fraction of the batches of each kind."""
         total = sum(self.weights.get(name, 1.0) for name in self.parts)
         return {name: self.weights.get(name, 1.0) / total for name in MIXED if name in self.parts}
@@ -120,13 +126,14 @@ class MixtureConfig(DataConfig):
         return [path for part in self.parts.values() for path in part.paths()]
 
 
-def _make_part(kind: str, part: Any, split: Mapping[str, Any]) -> DataConfig:
+def _make_part(kind: str, part: Any, shared: Mapping[str, Any]) -> DataConfig:
     if kind not in MIXED:
         raise ValueError(f"unknown kind of data {kind!r}{suggest(kind, MIXED)}")
     if isinstance(part, DataConfig):
         return part
     own = dict(part) if isinstance(part, Mapping) else {DATA[kind].keys[0]: part}
-    return make_config({**split, **own, "kind": kind}, where=f"data.parts.{kind}")
+    known = {name: value for name, value in shared.items() if name in load_config(kind).allowed()}
+    return make_config({**known, **own, "kind": kind}, where=f"data.parts.{kind}")
 
 
 @dataclass(frozen=True)
@@ -151,13 +158,7 @@ class KindSplit(Dataset):
 
     def items(self) -> Iterator[NDArray[np.int64]]:
         """Yield the tokens of each item in the ids of its kind, without boundaries."""
-        if isinstance(self.inner, SequenceSplit):
-            yield from self.inner.items()
-            return
-        text = self.inner.as_text()
-        ends = [*(text.documents[1:] - 1).tolist(), len(text.tokens) - 1]
-        for start, end in zip(text.documents.tolist(), ends, strict=True):
-            yield np.asarray(text.tokens[start:end], dtype=np.int64)
+        return self.inner.items()
 
 
 @dataclass(frozen=True)
@@ -165,7 +166,7 @@ class MixtureSplit(Dataset):
     """A split of several kinds."""
 
     kinds: Mapping[str, KindSplit]
-    shares: Mapping[str, float]
+    fractions: Mapping[str, float]
 
     @property
     def size(self) -> int:
@@ -176,7 +177,7 @@ class MixtureSplit(Dataset):
 
     def loader(self, make: Callable[[Any], Loader], *, seed: int) -> Loader:
         loaders = {name: part.loader(make, seed=seed) for name, part in self.kinds.items()}
-        return Mixed(loaders, self.shares, seed=seed)
+        return MixedLoader(loaders, self.fractions, seed=seed)
 
     def describe(self) -> str:
         return "; ".join(f"{name}: {part.describe()}" for name, part in self.kinds.items())
@@ -201,14 +202,14 @@ def prepare(
     if unread := [name for name in given if name not in read]:
         raise ValueError(f"a tokenizer is given for {unread[0]}, but these data have {', '.join(config.parts)} only")
     corpora: dict[str, Corpus] = {}
-    for name in config.shares:
+    for name in config.fractions:
         corpora[name] = _prepare_part(config.parts[name], given, corpora.get("text"), _report(name, progress))
     joined = JoinedTokenizer({name: corpus.processor for name, corpus in corpora.items()})
 
     def join(which: str) -> MixtureSplit | None:
         found = {name: getattr(corpus, which) for name, corpus in corpora.items()}
         kinds = {name: KindSplit(split, joined.ids[name]) for name, split in found.items() if split is not None}
-        return MixtureSplit(kinds, config.shares) if kinds else None
+        return MixtureSplit(kinds, config.fractions) if kinds else None
 
     train = join("train")
     assert train is not None, "each kind has training data"
@@ -272,7 +273,7 @@ def prepare_captioned(
                 ids = tokenizer.encode(split.tokens[field].row(row), split.pixels[split.pictures[row]])
                 yield EncodedItem(split.names[row], ids, name)
 
-    return open_sequences(open_home(cache_folder()), Recipe(tokenizer, {}, corpus.text_fingerprint), encode)
+    return open_sequences(open_home(cache_folder()), EncodingSettings(tokenizer, {}, corpus.text_fingerprint), encode)
 
 
 def _caption_field(split: PictureSplit) -> str:

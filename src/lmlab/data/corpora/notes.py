@@ -10,8 +10,8 @@ from pydantic import Field
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Processor
 from lmlab.data.corpora.preparing import Counter, ReportProgress, digest, digest_file, size_of
-from lmlab.data.corpora.sequences import EncodedItem, Recipe, open_sequences
-from lmlab.data.corpora.splitting import NAMES, main_shares
+from lmlab.data.corpora.sequences import EncodedItem, EncodingSettings, open_sequences
+from lmlab.data.corpora.splitting import NAMES, main_fractions
 from lmlab.data.corpora.store import open_home
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.media import ENDINGS
@@ -62,7 +62,7 @@ def prepare(
         role: [digest_file(path) if path else digest(identify_tunes()) for path in files]
         for role, files in roles.items()
     }
-    recipe = Recipe(tokenizer, main_shares(config.split, roles), digest([hashes, config.bad]))
+    recipe = EncodingSettings(tokenizer, main_fractions(config.split, roles), digest([hashes, config.bad]))
 
     def encode() -> Iterator[EncodedItem]:
         counter = Counter("reading", size_of(path for files in roles.values() for path in files if path), report)

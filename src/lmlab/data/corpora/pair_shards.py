@@ -27,13 +27,13 @@ class Choices(NamedTuple):
 
     tokenizer: str | Tokenizer
     source_tokenizer: str | Tokenizer | None
-    shares: dict[str, float]
+    fractions: dict[str, float]
     languages: Sequence[str] | None
     longest: int | None
     ratio: float | None
 
 
-class Found(NamedTuple):
+class StoredPairs(NamedTuple):
     """The content of a folder of pairs."""
 
     shards: dict[str, dict[str, Shard]]  # by part and side
@@ -42,7 +42,7 @@ class Found(NamedTuple):
     separate: bool  # whether the sources have a tokenizer of their own
 
 
-def read_folder(folder: Path, key: str) -> Found | None:
+def read_folder(folder: Path, key: str) -> StoredPairs | None:
     """Return what was prepared before; None if there is nothing, or it is damaged."""
     index = read_index(folder, key)
     try:
@@ -53,7 +53,7 @@ def read_folder(folder: Path, key: str) -> Found | None:
         for name, shard in index["splits"].items():
             part, _, side = name.partition("-")
             shards.setdefault(part, {})[side] = Shard(**shard)
-        return Found(shards, [tuple(each) for each in index["warnings"]], more["dropped"], more["separate"])
+        return StoredPairs(shards, [tuple(each) for each in index["warnings"]], more["dropped"], more["separate"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -77,7 +77,7 @@ def build_folder(
         }
         report("reading", size, size)
         main, hashes, _ = gathered["train"]
-        parts = split_pairs(main, hashes, choices.shares)
+        parts = split_pairs(main, hashes, choices.fractions)
         parts |= {role: pairs for role, (pairs, _, _) in gathered.items() if role != "train"}
         report("training the tokenizer", 0, 1)
         tokenizers = _learn(parts["train"], choices)
@@ -111,24 +111,24 @@ def build_folder(
     write_index(folder, key, shards, warnings_to_keep(caught))
 
 
-def split_pairs(pairs: Pairs, hashes: NDArray[np.uint64], shares: dict[str, float]) -> dict[str, Pairs]:
+def split_pairs(pairs: Pairs, hashes: NDArray[np.uint64], fractions: dict[str, float]) -> dict[str, Pairs]:
     """Return the pairs of each split, close to the fractions in number, always the same for the same texts.
 
     They are assigned in the order of the hashes of their sources, which is as good as random; equal sources stay
     together, so that no test source is also a training source.
     """
-    if len(shares) == 1:
-        return {next(iter(shares)): pairs}
+    if len(fractions) == 1:
+        return {next(iter(fractions)): pairs}
     unique, group, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     middles = (np.cumsum(counts) - counts / 2) / len(hashes)
-    part = np.searchsorted(np.cumsum(list(shares.values()))[:-1], middles)
-    if len(np.unique(part)) < len(shares):
-        wanted = ", ".join(f"{name} {share:g}" for name, share in shares.items())
+    part = np.searchsorted(np.cumsum(list(fractions.values()))[:-1], middles)
+    if len(np.unique(part)) < len(fractions):
+        wanted = ", ".join(f"{name} {fraction:g}" for name, fraction in fractions.items())
         raise ValueError(
             f"{pairs.number} pairs ({len(unique)} different sources) are too few to split into {wanted}; "
             f"give more pairs, or separate validation and test pairs"
         )
-    return {name: pairs.part(part[group] == i) for i, name in enumerate(shares)}
+    return {name: pairs.part(part[group] == i) for i, name in enumerate(fractions)}
 
 
 def _learn(train: Pairs, choices: Choices) -> dict[str, Tokenizer]:
@@ -163,11 +163,11 @@ def _filter(train: Pairs, tokenizers: dict[str, Tokenizer], choices: Choices) ->
         causes += [f"{dropped['ratio']:,} a side more than {steepest:g} times as long as the other: raise data.ratio"]
         reasons = [cause for cause, count in zip(causes, dropped.values(), strict=True) if count]
         raise ValueError(f"all {train.number:,} training pairs would be skipped; {'; '.join(reasons)}")
-    share = f"of {train.number:,} training pairs were skipped:"
+    fraction = f"of {train.number:,} training pairs were skipped:"
     if dropped["long"]:
-        _warn(f"{dropped['long']:,} {share} more than {choices.longest} tokens on a side (longest)")
+        _warn(f"{dropped['long']:,} {fraction} more than {choices.longest} tokens on a side (longest)")
     if dropped["ratio"]:
-        _warn(f"{dropped['ratio']:,} {share} one side more than {steepest:g} times as long as the other (ratio)")
+        _warn(f"{dropped['ratio']:,} {fraction} one side more than {steepest:g} times as long as the other (ratio)")
     return train.part(~(long | uneven)), dropped
 
 

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 from lmlab.config import Config
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor, TextDataset, TextSplit, Tokens
-from lmlab.data.corpora.pair_shards import Choices, Found, build_folder, files_of, read_folder
+from lmlab.data.corpora.pair_shards import Choices, StoredPairs, build_folder, files_of, read_folder
 from lmlab.data.corpora.preparing import (
     Counter,
     ReportProgress,
@@ -37,7 +37,7 @@ from lmlab.data.corpora.preparing import (
     spooling,
     stamps_of,
 )
-from lmlab.data.corpora.splitting import main_shares
+from lmlab.data.corpora.splitting import main_fractions
 from lmlab.data.corpora.store import FORMAT, building, open_home
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.pairs import Aligned
@@ -220,14 +220,7 @@ def prepare_pairs(
     long as the other, are left out (Moses' `clean-corpus-n` does the same). They are counted in `dropped` and in a
     `TextWarning`, also when the corpus comes from the cache.
     """
-    if longest is not None and longest < 1:
-        raise ValueError(
-            f"longest = {longest} is not allowed; give a number of tokens, 1 or more, or None for no limit"
-        )
-    if ratio is not None and ratio < 1:
-        raise ValueError(f"ratio = {ratio:g} is not allowed; give a number of 1 or more, or None for no limit")
-    if languages is not None and len(languages) != 2:
-        raise ValueError(f"languages = {list(languages)} is not allowed; give two keys, source first: ['en', 'de']")
+    _check_limits(longest, ratio, languages)
     given = {
         "train": (source, target, pairs),
         "valid": (valid_source, valid_target, valid_pairs),
@@ -241,7 +234,7 @@ def prepare_pairs(
     choices = Choices(
         check_tokenizer(tokenizer),
         None if source_tokenizer is None else check_tokenizer(source_tokenizer),
-        main_shares(split, named),
+        main_fractions(split, named),
         languages,
         longest,
         ratio,
@@ -269,7 +262,18 @@ def prepare_pairs(
         return _open(folder, found, text_fingerprint)
 
 
-def _open(folder: Path, found: Found, text_fingerprint: str) -> Corpus:
+def _check_limits(longest: int | None, ratio: float | None, languages: Sequence[str] | None) -> None:
+    if longest is not None and longest < 1:
+        raise ValueError(
+            f"longest = {longest} is not allowed; give a number of tokens, 1 or more, or None for no limit"
+        )
+    if ratio is not None and ratio < 1:
+        raise ValueError(f"ratio = {ratio:g} is not allowed; give a number of 1 or more, or None for no limit")
+    if languages is not None and len(languages) != 2:
+        raise ValueError(f"languages = {list(languages)} is not allowed; give two keys, source first: ['en', 'de']")
+
+
+def _open(folder: Path, found: StoredPairs, text_fingerprint: str) -> Corpus:
     parts = {
         part: PairSplit(**{side: TextSplit.open(folder / f"{part}-{side}", shard) for side, shard in sides.items()})
         for part, sides in found.shards.items()

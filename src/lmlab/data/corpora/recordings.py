@@ -18,9 +18,9 @@ from pydantic import Field
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
 from lmlab.data.corpora.preparing import ReportProgress, as_tokenizer, check_tokenizer, digest, name_of
-from lmlab.data.corpora.splitting import NAMES, main_shares
+from lmlab.data.corpora.splitting import NAMES, main_fractions
 from lmlab.data.corpora.store import building, open_home
-from lmlab.data.readers.clips import Clip, read_clips
+from lmlab.data.readers.clips import SpeechClip, read_clips
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.text import TextWarning
 from lmlab.tokenizers import Tokenizer, resolve
@@ -67,6 +67,9 @@ class SpeechSplit(Dataset):
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def sizes(self) -> dict[str, int]:
+        return {"items": len(self.names)}
 
     def sound(self, index: int) -> NDArray[np.float32]:
         """The spectrogram [F, M] of a recording."""
@@ -118,22 +121,22 @@ def prepare(
     )
 
 
-def split_clips(config: SpeechConfig) -> dict[str, list[Clip]]:
+def split_clips(config: SpeechConfig) -> dict[str, list[SpeechClip]]:
     """The clips of each split; equal texts stay together, so that no test text is also a training text."""
     given = {"train": config.speech, "valid": config.valid, "test": config.test}
     named = {part: [clip for path in paths for clip in read_clips(path)] for part, paths in given.items() if paths}
     if not named["train"]:
         raise ValueError(f"{', '.join(config.speech)}: there are no recordings; a table has a path and a text a row")
-    shares = main_shares(config.split, named)
+    fractions = main_fractions(config.split, named)
     main = sorted(named["train"], key=lambda clip: (digest(clip.text.lower()), clip.digest))
-    parts: dict[str, list[Clip]] = {part: [] for part in NAMES if part in shares or part in named}
-    edges = np.cumsum(list(shares.values()))
+    parts: dict[str, list[SpeechClip]] = {part: [] for part in NAMES if part in fractions or part in named}
+    edges = np.cumsum(list(fractions.values()))
     group, before = 0, ""
     for position, clip in enumerate(main):
         if clip.text.lower() != before:
             group = int(np.searchsorted(edges, (position + 0.5) / len(main)))
         before = clip.text.lower()
-        parts[list(shares)[min(group, len(shares) - 1)]].append(clip)
+        parts[list(fractions)[min(group, len(fractions) - 1)]].append(clip)
     for part, clips in named.items():
         if part != "train":
             parts[part] = clips
@@ -144,7 +147,7 @@ def split_clips(config: SpeechConfig) -> dict[str, list[Clip]]:
 
 def _build(
     folder: Path,
-    parts: dict[str, list[Clip]],
+    parts: dict[str, list[SpeechClip]],
     sounds: SoundProcessor,
     spec: str | Tokenizer,
     *,

@@ -10,7 +10,7 @@ import json
 import os
 import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
@@ -61,112 +61,111 @@ class SequenceSplit(Dataset):
     def as_tokens(self) -> TokenDataset:
         return self
 
-    def items(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the tokens of each item, without boundaries."""
-        ends = [*(self.documents[1:] - 1).tolist(), len(self.tokens) - 1]
-        for start, end in zip(self.documents.tolist(), ends, strict=True):
-            yield np.asarray(self.tokens[start:end], dtype=np.int64)
+    def sizes(self) -> dict[str, int]:
+        return {"documents": len(self.documents), "tokens": self.size - len(self.documents)}
 
     def describe(self) -> str:
         count, tokens = len(self.documents), self.size - len(self.documents)
         return f"{count:,} {self.tokenizer.item}s, {tokens:,} {self.tokenizer.unit}s"
 
 
-class Recipe(NamedTuple):
+class EncodingSettings(NamedTuple):
     """What the encoded items depend on."""
 
     tokenizer: SequenceTokenizer
-    shares: Mapping[str, float]  # fractions of the items that say no split; none if all say theirs, split after split
+    fractions: Mapping[
+        str, float
+    ]  # fractions of the items that say no split; none if all say theirs, split after split
     content: str  # a SHA-256 of the data
 
     @property
     def data_fingerprint(self) -> str:
-        return digest([dict(self.shares), self.content])
+        return digest([dict(self.fractions), self.content])
 
     @property
     def key(self) -> str:
         return digest(["sequences", FORMAT, self.tokenizer.fingerprint, self.data_fingerprint])
 
 
-def open_sequences(home: Path, recipe: Recipe, encode: Callable[[], Iterable[EncodedItem]]) -> Corpus:
+def open_sequences(home: Path, settings: EncodingSettings, encode: Callable[[], Iterable[EncodedItem]]) -> Corpus:
     """Return the corpus of encoded items, from the cache if it is there; `encode` gives them otherwise."""
-    folder = home / recipe.key[:32]
-    index = _read_index(folder, recipe.key)
+    folder = home / settings.key[:32]
+    index = _read_index(folder, settings.key)
     if index is None:
-        with building(folder, recipe.key, read=_read_index) as new:
-            _build(new, recipe, encode)
-        index = _read_index(folder, recipe.key)
+        with building(folder, settings.key, read=_read_index) as new:
+            _build(new, settings, encode)
+        index = _read_index(folder, settings.key)
         assert index is not None, "a corpus that was just written can be read"
     else:
         repeat_warnings(index["warnings"])
-    splits = {name: _open_split(folder / name, row, recipe.tokenizer) for name, row in index["splits"].items()}
+    splits = {name: _open_split(folder / name, row, settings.tokenizer) for name, row in index["splits"].items()}
     return Corpus(
-        processor=recipe.tokenizer,
+        processor=settings.tokenizer,
         train=splits["train"],
         valid=splits.get("valid"),
         test=splits.get("test"),
-        fingerprint=digest([recipe.tokenizer.fingerprint, recipe.data_fingerprint]),
-        text_fingerprint=recipe.data_fingerprint,
+        fingerprint=digest([settings.tokenizer.fingerprint, settings.data_fingerprint]),
+        text_fingerprint=settings.data_fingerprint,
         folder=folder,
     )
 
 
-def _build(folder: Path, recipe: Recipe, encode: Callable[[], Iterable[EncodedItem]]) -> None:
+def _build(folder: Path, settings: EncodingSettings, encode: Callable[[], Iterable[EncodedItem]]) -> None:
     """Write the tokens of each split, the tokenizer, and last the index."""
     splits: Iterable[tuple[str, Iterable[EncodedItem]]]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        if recipe.shares:
-            splits = split_items([item for item in encode() if len(item.ids)], recipe.shares).items()
+        if settings.fractions:
+            splits = split_items([item for item in encode() if len(item.ids)], settings.fractions).items()
         else:
             splits = groupby(encode(), key=lambda item: item.split or NAMES[0])
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=5)
-    recipe.tokenizer.save(folder / PROCESSOR)
-    rows = {name: _write_split(folder / name, chosen, recipe.tokenizer) for name, chosen in splits}
-    index = {"format": FORMAT, "key": recipe.key, "splits": rows, "warnings": warnings_to_keep(caught)}
+    settings.tokenizer.save(folder / PROCESSOR)
+    rows = {name: _write_split(folder / name, chosen, settings.tokenizer) for name, chosen in splits}
+    index = {"format": FORMAT, "key": settings.key, "splits": rows, "warnings": warnings_to_keep(caught)}
     with (folder / INDEX).open("w", encoding="utf-8") as file:
         json.dump(index, file, ensure_ascii=False)
         file.flush()
         os.fsync(file.fileno())
 
 
-def split_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[str, list[EncodedItem]]:
+def split_items(items: list[EncodedItem], fractions: Mapping[str, float]) -> dict[str, list[EncodedItem]]:
     """Return the items by split: the one that they name, else close to the fractions, always in the same way.
 
     Equal items stay together, so that no test item is also a training item. Too few items for all splits are cut into
     parts by position: first train, then valid, then test.
     """
     free = [item for item in items if item.split is None]
-    dealt = _deal_items(free, shares) if free else {}
+    dealt = _deal_items(free, fractions) if free else {}
     splits = {name: [item for item in items if item.split == name] + dealt.get(name, []) for name in NAMES}
     if sum(len(item.ids) for item in splits["train"]) < FEWEST:
         raise ValueError("there are no training data, or fewer than two tokens of them; give more")
     return {name: chosen for name, chosen in splits.items() if chosen}
 
 
-def _deal_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[str, list[EncodedItem]]:
-    if len(shares) == 1:
-        return {next(iter(shares)): items}
+def _deal_items(items: list[EncodedItem], fractions: Mapping[str, float]) -> dict[str, list[EncodedItem]]:
+    if len(fractions) == 1:
+        return {next(iter(fractions)): items}
     hashes = np.array([int.from_bytes(blake2b(item.ids.tobytes(), digest_size=8).digest()) for item in items])
     sizes = np.array([len(item.ids) for item in items], dtype=np.int64)
-    dealt = deal_items(sizes, hashes.astype(np.uint64), shares)
+    dealt = deal_items(sizes, hashes.astype(np.uint64), fractions)
     if dealt is not None:
         return {name: [items[number] for number in own] for name, own in dealt.items()}
     warnings.warn(
         f"{len(items)} item{'s are' if len(items) > 1 else ' is'} too few to hold some out: each is cut into parts for "
-        f"{', '.join(shares)}",
+        f"{', '.join(fractions)}",
         TextWarning,
         stacklevel=5,
     )
-    return _cut_items(items, shares)
+    return _cut_items(items, fractions)
 
 
-def _cut_items(items: list[EncodedItem], shares: Mapping[str, float]) -> dict[str, list[EncodedItem]]:
-    bounds = [0.0, *np.cumsum(list(shares.values())).tolist()]
+def _cut_items(items: list[EncodedItem], fractions: Mapping[str, float]) -> dict[str, list[EncodedItem]]:
+    bounds = [0.0, *np.cumsum(list(fractions.values())).tolist()]
     return {
         name: [item._replace(ids=item.ids[round(low * len(item.ids)) : round(high * len(item.ids))]) for item in items]
-        for name, low, high in zip(shares, bounds, bounds[1:], strict=False)
+        for name, low, high in zip(fractions, bounds, bounds[1:], strict=False)
     }
 
 

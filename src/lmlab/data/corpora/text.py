@@ -12,7 +12,7 @@ from pydantic import Field
 from lmlab.config import suggest
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Processor, TextSplit
-from lmlab.data.corpora.held_out import remember_text
+from lmlab.data.corpora.held_out_cache import remember_text
 from lmlab.data.corpora.preparing import (
     SAMPLE,
     Counter,
@@ -31,7 +31,7 @@ from lmlab.data.corpora.preparing import (
     warnings_to_keep,
 )
 from lmlab.data.corpora.shards import Shard, write_shard
-from lmlab.data.corpora.splitting import NAMES, main_shares, split_documents
+from lmlab.data.corpora.splitting import NAMES, main_fractions, split_documents
 from lmlab.data.corpora.store import FORMAT, building, open_home, read_index, write_index
 from lmlab.data.readers.builtin_corpus import builtin_documents
 from lmlab.data.readers.documents import SEPARATORS, gather
@@ -95,7 +95,7 @@ def prepare_text(
     when they come from the cache.
     """
     given = {name: texts for name, texts in zip(NAMES, (sources, valid, test), strict=True) if texts is not None}
-    shares = main_shares(split, given)
+    fractions = main_fractions(split, given)
     if documents not in SEPARATORS:
         raise ValueError(f"unknown kind of documents {documents!r}{suggest(documents, SEPARATORS)}")
     checked = check_tokenizer(tokenizer)
@@ -106,13 +106,13 @@ def prepare_text(
         paths = _files(roles)
         stamps = stamps_of(paths)
         hashes = _hash_sources(roles, report)
-        text_fingerprint = digest([documents, shares, hashes])
-        key = digest([FORMAT, name_of(checked), documents, shares, hashes])
+        text_fingerprint = digest([documents, fractions, hashes])
+        key = digest([FORMAT, name_of(checked), documents, fractions, hashes])
         folder = home / key[:32]
         index = read_index(folder, key)
         if index is None:
             with building(folder, key) as new:
-                _build(new, roles, tokenizer=checked, shares=shares, documents=documents, key=key, report=report)
+                _build(new, roles, tokenizer=checked, fractions=fractions, documents=documents, key=key, report=report)
                 check_unchanged(paths, stamps)
             index = read_index(folder, key)
             assert index is not None, "a corpus that was just written can be read"
@@ -168,7 +168,7 @@ def _build(
     roles: dict[str, list[Source]],
     *,
     tokenizer: str | Tokenizer,
-    shares: dict[str, float],
+    fractions: dict[str, float],
     documents: str,
     key: str,
     report: ReportProgress,
@@ -181,7 +181,7 @@ def _build(
             role: gather(sources, folder / f"{role}.gathered", how=documents, report=reading.add)
             for role, sources in roles.items()
         }
-        parts = split_documents(*gathered["train"], shares)
+        parts = split_documents(*gathered["train"], fractions)
         parts |= {role: documents for role, (documents, _) in gathered.items() if role != "train"}
         report("training the tokenizer", 0, 1)
         train = parts["train"]

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.tokenizers.frames import Frame, Slot
+from lmlab.tokenizers.frames import Frame, TemplateToken
 
 Integers = NDArray[np.int64]
 
 
-class Part(NamedTuple):
+class FlatTexts(NamedTuple):
     """One part of each item: pieces of a flat array."""
 
     tokens: NDArray[Any]  # [N]
@@ -27,7 +27,7 @@ class FramedRows(NamedTuple):
     tokens: Integers  # [B, T]
     lengths: Integers  # [B]
     segments: Integers | None  # [B, T], 0 at padding; None where all would be 0
-    begins: list[tuple[Slot, Integers]]  # the position of each slot of the template in its row [B]
+    begins: list[tuple[TemplateToken, Integers]]  # the position of each slot of the template in its row [B]
 
     def position_of(self, special: str) -> Integers:
         """Return the position of a special token in each row [B], the first of its name."""
@@ -42,7 +42,7 @@ class FramedRows(NamedTuple):
 
 
 def frame_rows(
-    frame: Frame, name: str, parts: Mapping[str, Part], *, pad: int = 0, width: int | None = None
+    frame: Frame, name: str, parts: Mapping[str, FlatTexts], *, pad: int = 0, width: int | None = None
 ) -> FramedRows:
     """Return the rows of an input [B, T], where T is `width`, or the length of the longest row."""
     layout = frame.layout(name, "".join(parts))

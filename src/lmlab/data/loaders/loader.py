@@ -16,6 +16,13 @@ class Loader(ABC):
     batch_size: int
     window: int
     steps_per_epoch: float
+    continuous: bool = False
+    """Whether each row continues in the next batch, so that a state is carried; a batch is a tensor, or several."""
+
+    @property
+    def most_lanes(self) -> int:
+        """The number of parts into which the rows of a batch can be divided."""
+        return self.batch_size
 
     @property
     @abstractmethod
@@ -39,7 +46,7 @@ class Loader(ABC):
         return 1.0
 
 
-class Mixture(Loader):
+class CombinedLoader(Loader):
     """A loader made of others: each step takes a batch of one of them."""
 
     @property

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lmlab.data.loaders.loader import Loader, Mixture
+from lmlab.data.loaders.loader import CombinedLoader, Loader
 
 ROUND = 256
 """Batches after which every part has had its fraction, within one batch; a multiple of it for many parts."""
@@ -20,7 +20,7 @@ TURNS = 4
 """The least number of batches that a part of average fraction has in such a longer round."""
 
 
-class Mixed(Mixture):
+class MixedLoader(CombinedLoader):
     """Batches of several parts in turn, each batch from one part, as often as the part's fraction says.
 
     The parts are languages or kinds of data.
@@ -35,12 +35,17 @@ class Mixed(Mixture):
         self.counts = apportion([fractions[name] for name in self.names], self.round)
         first = self.loaders[0]
         self.batch_size, self.window = first.batch_size, first.window
+        self.continuous = all(loader.continuous for loader in self.loaders)
         self.steps_per_epoch = float(sum(loader.steps_per_epoch for loader in self.loaders))
         self._order = lru_cache(1)(self._make_order)
 
     @property
     def parts(self) -> list[tuple[float, Loader]]:
         return list(zip((self.counts / self.round).tolist(), self.loaders, strict=True))
+
+    @property
+    def most_lanes(self) -> int:
+        return min(loader.most_lanes for loader in self.loaders)
 
     def plan(self, total_steps: int | None) -> None:
         """Pass on to each part how many of the batches are its own."""
@@ -88,7 +93,7 @@ class Mapped(Loader):
     def __init__(self, inner: Loader, ids: NDArray[np.int64]) -> None:
         self.inner, self.ids = inner, torch.from_numpy(ids)
         self.batch_size, self.window = inner.batch_size, inner.window
-        self.steps_per_epoch = inner.steps_per_epoch
+        self.steps_per_epoch, self.continuous = inner.steps_per_epoch, inner.continuous
 
     @property
     def units_per_step(self) -> Mapping[str, float]:

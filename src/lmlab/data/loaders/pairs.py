@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.data.loaders.bucketing import Buckets
-from lmlab.data.loaders.framing import Part, frame_rows
+from lmlab.data.loaders.framing import FlatTexts, frame_rows
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.rows import RowLoader, Rows
 from lmlab.data.readers.text import TextWarning
@@ -26,7 +26,7 @@ class PairRows(NamedTuple):
     target_lengths: NDArray[np.int64]  # [B], m + 1: the predicted tokens, all but the first
 
 
-def frame_pairs(frame: Frame, source: Part, target: Part, *, pads: tuple[int, int]) -> PairRows:
+def frame_pairs(frame: Frame, source: FlatTexts, target: FlatTexts, *, pads: tuple[int, int]) -> PairRows:
     """Return sources and targets in their frame, padded at their ends."""
     sources = frame_rows(frame, "source", {"a": source}, pad=pads[0])
     targets = frame_rows(frame, "tokens", {"b": target}, pad=pads[1])
@@ -68,7 +68,7 @@ class PairBatches(Loader):
     def batch(self, step: int) -> PairRows:
         rows = self._kept[self._buckets.rows(step)]
         source, target = (
-            Part(np.asarray(side.tokens), np.asarray(side.documents)[rows], lengths[rows])
+            FlatTexts(np.asarray(side.tokens), np.asarray(side.documents)[rows], lengths[rows])
             for side, lengths in zip((self._data.source, self._data.target), self._data.lengths, strict=True)
         )
         return frame_pairs(self.frame, source, target, pads=self._pads)
@@ -120,7 +120,7 @@ class TranslationRows(RowLoader):
     def batch(self, step: int) -> Rows:
         chosen = self._buckets.rows(step)
         sides = zip((self.data.source, self.data.target), self._starts, self._lengths, strict=True)
-        a, b = (Part(np.asarray(side.tokens), starts[chosen], lengths[chosen]) for side, starts, lengths in sides)
+        a, b = (FlatTexts(np.asarray(side.tokens), starts[chosen], lengths[chosen]) for side, starts, lengths in sides)
         rows = frame_rows(self.frame, self.frame.reads, {"a": a, "b": b}, pad=self.pad)
         positions, second = np.arange(rows.tokens.shape[1]), rows.begin_of("b")[:, None]
         return Rows(

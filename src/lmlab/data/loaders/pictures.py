@@ -18,6 +18,7 @@ class PictureRows(NamedTuple):
     split: PictureSplit
     rows: NDArray[np.int64]  # [B] numbers of rows: of their labels, texts and regions
     pixels: NDArray[np.uint8]  # [B, H, W, C]
+    longest: int  # the most tokens of a text, special tokens included
 
 
 class PictureLoader(Loader):
@@ -25,8 +26,8 @@ class PictureLoader(Loader):
 
     window = 1
 
-    def __init__(self, split: PictureSplit, *, batch: int, seed: int) -> None:
-        self.split, self.seed = split, seed
+    def __init__(self, split: PictureSplit, *, batch: int, longest: int, seed: int) -> None:
+        self.split, self.longest, self.seed = split, longest, seed
         self.batch_size = min(batch, split.size)
         self.count = -(-split.size // self.batch_size)
         self.steps_per_epoch = float(self.count)
@@ -39,7 +40,7 @@ class PictureLoader(Loader):
     def batch(self, step: int) -> PictureRows:
         epoch, position = divmod(step, self.count)
         rows = self._order(epoch)[position * self.batch_size : (position + 1) * self.batch_size]
-        return PictureRows(self.split, rows, self.split.pixels[self.split.pictures[rows]])
+        return PictureRows(self.split, rows, self.split.pixels[self.split.pictures[rows]], self.longest)
 
     def _shuffle(self, epoch: int) -> NDArray[np.int64]:
         return np.random.default_rng([self.seed, epoch]).permutation(self.split.size)

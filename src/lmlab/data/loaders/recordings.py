@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from lmlab.data.corpora.recordings import SpeechSplit
 from lmlab.data.loaders.bucketing import Buckets
-from lmlab.data.loaders.framing import Part, frame_rows
+from lmlab.data.loaders.framing import FlatTexts, frame_rows
 from lmlab.data.loaders.loader import Loader
 from lmlab.tokenizers.frames import Frame
 
@@ -54,6 +54,6 @@ class SpeechBatches(Loader):
         sound = np.zeros((len(rows), data.sounds.shape[1], int(lengths.max())), np.float32)
         for position, row in enumerate(rows.tolist()):
             sound[position, :, : lengths[position]] = data.sound(row).T
-        part = Part(data.tokens, data.token_starts[rows], data.token_lengths[rows])
+        part = FlatTexts(data.tokens, data.token_starts[rows], data.token_lengths[rows])
         framed = frame_rows(self.frame, "tokens", {"b": part})
         return SpeechRows(sound, lengths, framed.tokens, framed.lengths - 1, self.prompt)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmlab.data.loaders.framing import Integers, Part, frame_rows
-from lmlab.data.loaders.loader import Loader, Mixture
+from lmlab.data.loaders.framing import FlatTexts, Integers, frame_rows
+from lmlab.data.loaders.loader import CombinedLoader, Loader
 from lmlab.data.loaders.streams import Tokens
 from lmlab.tokenizers.frames import Frame
 
@@ -65,7 +65,7 @@ class TextRows(RowLoader):
         starts = np.array(
             [self._starts(int(epoch))[position] for epoch, position in zip(*divmod(numbers, self.count), strict=True)]
         )
-        part = Part(self.tokens, starts, np.full_like(starts, self.text))
+        part = FlatTexts(self.tokens, starts, np.full_like(starts, self.text))
         rows = frame_rows(self.frame, self.frame.reads, {"a": part})
         identity = np.stack([np.full_like(starts, self.seed), starts], axis=1)
         return Rows(rows.tokens, identity, rows.segments)
@@ -79,7 +79,7 @@ class TextRows(RowLoader):
         return starts
 
 
-class LengthSchedule(Mixture, RowLoader):
+class LengthSchedule(CombinedLoader, RowLoader):
     """Short rows for the first fraction of a run, then rows of the whole window, with as many tokens in each batch.
 
     Devlin et al. 2019, appendix A.2: 90% of the steps at 128 tokens, since attention costs the square of the length,

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from lmlab.data.corpora.corpus import TextSplit
-from lmlab.data.loaders.framing import Integers, Part, frame_rows
+from lmlab.data.loaders.framing import FlatTexts, Integers, frame_rows
 from lmlab.data.loaders.rows import RowLoader, Rows
 from lmlab.data.loaders.sentences import Sentences, find_sentences
 from lmlab.data.readers.text import TextWarning
@@ -103,8 +103,8 @@ class SentencePairs(RowLoader):
 
     def _fill(self, plan: _Plan) -> Rows:
         """The rows of pairs."""
-        first = Part(self.tokens, plan.first, plan.first_length)
-        second = Part(self.tokens, plan.second, plan.second_length)
+        first = FlatTexts(self.tokens, plan.first, plan.first_length)
+        second = FlatTexts(self.tokens, plan.second, plan.second_length)
         rows = frame_rows(self.frame, self.frame.reads, {"a": first, "b": second}, pad=self.pad, width=self.window)
         return Rows(
             rows.tokens,

@@ -56,7 +56,7 @@ class Windows(Loader):
         return offset + self.window * generator.permutation(self.count)
 
 
-class Items(Windows):
+class ItemWindows(Windows):
     """Shuffled items of equal length, each with the boundaries around it: every epoch visits each once."""
 
     def __init__(self, tokens: Tokens, *, batch: int, window: int, seed: int) -> None:
@@ -71,6 +71,8 @@ class Items(Windows):
 
 class Streams(Loader):
     """Contiguous text in parallel rows, so that a state can be carried from one batch to the next."""
+
+    continuous = True
 
     def __init__(self, tokens: Tokens, *, batch: int, window: int, seed: int) -> None:
         _check_length(tokens)
@@ -105,6 +107,8 @@ class VariedStreams(Loader):
     learning rate is multiplied by L / w (`rate_factor`), or short segments would count as much as long ones. All
     lengths of an epoch are sampled together from the seed and its number, so batch k is a pure function of k.
     """
+
+    continuous = True
 
     def __init__(self, tokens: Tokens, *, batch: int, window: int, seed: int) -> None:
         even = Streams(tokens, batch=batch, window=window, seed=seed)
@@ -174,6 +178,7 @@ class BothDirections(Loader):
         self.forward, self.backward = forward, backward
         self.batch_size, self.window = forward.batch_size, forward.window
         self.steps_per_epoch = forward.steps_per_epoch
+        self.continuous = forward.continuous
 
     @property
     def units_per_step(self) -> Mapping[str, float]:
@@ -192,6 +197,10 @@ class HalfReversed(BothDirections):
     def __init__(self, forward: Loader, backward: Loader) -> None:
         super().__init__(forward, backward)
         self.batch_size = forward.batch_size + backward.batch_size
+
+    @property
+    def most_lanes(self) -> int:
+        return self.forward.most_lanes
 
     @property
     def units_per_step(self) -> Mapping[str, float]:

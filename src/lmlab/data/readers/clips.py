@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmlab.data.readers.files import Unpacked, UnpackLimit
+from lmlab.data.readers.files import Unpacked, UnpackLimit, is_file, shorten
 from lmlab.data.readers.media import Sound
 from lmlab.data.readers.sounds import decode_sound
 
@@ -31,7 +31,7 @@ HIGH = (1336, 1209, 1336, 1477, 1209, 1336, 1477, 1209, 1336, 1477)
 RATE = 8_000
 
 
-class Clip(NamedTuple):
+class SpeechClip(NamedTuple):
     """A recording and its text."""
 
     name: str
@@ -40,7 +40,7 @@ class Clip(NamedTuple):
     read: Callable[[], Sound]
 
 
-def read_clips(path: str) -> list[Clip]:
+def read_clips(path: str) -> list[SpeechClip]:
     """The clips of a table, or of the built-in corpus; a ValueError says what is wrong with the table."""
     if path == TONES:
         return list(make_tones())
@@ -51,16 +51,18 @@ def read_clips(path: str) -> list[Clip]:
     archives = sorted(table.parent.glob("*.zip"))
     clips = []
     for line, (name, text) in enumerate(rows, start=2):
+        if ".." in Path(name).parts:
+            raise ValueError(f"{table}, line {line}: {shorten(name)} leads out of the folder of the table")
         file = table.parent / name
-        if file.is_file():
+        if is_file(file):
             content = file.read_bytes()
-            clips.append(Clip(name, text, _digest(content), partial(_read_file, file)))
+            clips.append(SpeechClip(name, text, _digest(content), partial(_read_file, file)))
             continue
         archive = next((each for each in archives if name in _names(each)), None)
         if archive is None:
             raise ValueError(f"{table}, line {line}: {file} does not exist, and no zip file beside {table.name} has it")
         content = _from_zip(archive, name)
-        clips.append(Clip(name, text, _digest(content), partial(_read_member, archive, name)))
+        clips.append(SpeechClip(name, text, _digest(content), partial(_read_member, archive, name)))
     return clips
 
 
@@ -127,12 +129,12 @@ def _from_zip(archive: Path, name: str) -> bytes:
         raise ValueError(f"{archive} is a damaged zip file, or needs a password ({error}); fetch it again") from None
 
 
-def make_tones(count: int = 500, *, seed: int = 0) -> Iterator[Clip]:
+def make_tones(count: int = 500, *, seed: int = 0) -> Iterator[SpeechClip]:
     """Telephone tones: clips of one to four digits, all different in their lengths, pauses, loudness and noise."""
     for number in range(count):
         digits = np.random.default_rng([seed, number]).integers(0, 10, 1 + number % 4).tolist()
         text = " ".join(DIGITS[digit] for digit in digits)
-        yield Clip(f"tones-{number:03}", text, f"tones 1 {seed} {number}", partial(_sing, seed, number, digits))
+        yield SpeechClip(f"tones-{number:03}", text, f"tones 1 {seed} {number}", partial(_sing, seed, number, digits))
 
 
 def _sing(seed: int, number: int, digits: Sequence[int]) -> Sound:

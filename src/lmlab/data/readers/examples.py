@@ -82,7 +82,7 @@ class NoLabelsError(ValueError):
     """A file has texts but no labels, as the test file of a shared task."""
 
 
-class Reader(ABC):
+class ExampleReader(ABC):
     """Reads files of one format, all in the way of the first one, and counts what is left out."""
 
     task: TaskName

@@ -17,7 +17,7 @@ import os
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -63,21 +63,30 @@ class Unpacked:
 
 
 class UnpackLimit:
-    """The number of bytes that a packed file may unpack to."""
+    """The number of bytes that a packed file may unpack to, in all, and for what was read of it so far."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.limit = max(ALWAYS_ALLOWED, MOST_TIMES * path.stat().st_size)
-        self.done = 0
+    def __init__(self, path: Path, *, position: Callable[[], int] | None = None) -> None:
+        """`position` returns the number of packed bytes that were read."""
+        self.path, self.size, self.done = path, path.stat().st_size, 0
+        self.position = position or (lambda: self.size)
 
     def count(self, data: bytes) -> bytes:
         self.done += len(data)
-        if self.done > self.limit:
+        self.check(self.done, packed=self.position())
+        return data
+
+    def check(self, size: int, *, packed: int) -> None:
+        """Raise a ValueError if so many packed bytes may not unpack to that size."""
+        limit = max(ALWAYS_ALLOWED, MOST_TIMES * packed)
+        if size > limit:
             raise ValueError(
-                f"{self.path} unpacks to more than {self.limit:,} bytes, the limit for a file of its size; if that is "
+                f"{self.path} unpacks to more than {limit:,} bytes, the limit for a file of its size; if that is "
                 "right, unpack it yourself and give the unpacked file"
             )
-        return data
+
+    def check_entry(self, entry: zipfile.ZipInfo) -> None:
+        """Raise a ValueError if an entry of a zip file unpacks to too much; it gives no more than its size says."""
+        self.check(entry.file_size, packed=entry.compress_size)
 
 
 @contextmanager
@@ -90,7 +99,7 @@ def open_unpacked(path: Path) -> Iterator[Readable]:
         with path.open("rb") as file:
             if file.peek(2)[:2] == GZIP:
                 with gzip.open(file) as unpacked:
-                    yield Unpacked(unpacked, UnpackLimit(path))
+                    yield Unpacked(unpacked, UnpackLimit(path, position=file.tell))
             else:
                 yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -101,12 +110,16 @@ def open_unpacked(path: Path) -> Iterator[Readable]:
 
 def read_lines(file: Readable) -> Iterator[bytes]:
     """Yield the lines of a stream without their newlines."""
-    held = b""
+    held: list[bytes] = []
     while block := file.read(BLOCK):
-        *lines, held = (held + block).split(b"\n")
-        yield from lines
-    if held:
-        yield held
+        *lines, rest = block.split(b"\n")
+        if lines:
+            yield b"".join([*held, lines[0]])
+            yield from lines[1:]
+            held = []
+        held.append(rest)
+    if last := b"".join(held):
+        yield last
 
 
 @contextmanager
@@ -116,6 +129,8 @@ def open_zip(path: Path) -> Iterator[Iterator[tuple[str, Readable]]]:
     try:
         with zipfile.ZipFile(path) as archive:
             names = sorted(name for name in archive.namelist() if not name.endswith("/"))
+            for name in names:
+                limit.check_entry(archive.getinfo(name))
             yield ((name, Unpacked(archive.open(name), limit)) for name in names)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
         raise ValueError(f"{path} is a damaged zip file, or needs a password ({error}); fetch it again") from None
@@ -206,6 +221,14 @@ def shorten(text: object, most: int = SHOWN) -> str:
     """Return a short form of a text for messages."""
     shown = str(text)
     return repr(shown if len(shown) <= most else f"{shown[: most - 1]}…")
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is a file; False for a name that no file can have, such as one of thousands of letters."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def list_folder(folder: Path) -> list[Path]:

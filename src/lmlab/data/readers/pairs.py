@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from lmlab.data.readers.documents import Documents
 from lmlab.data.readers.text import Source, TextWarning, read_lines
+from lmlab.parsing import load_json
 
 SHOWN = 5
 """The number of bad lines that a message names; reading stops there."""
@@ -161,7 +162,7 @@ class _Record:
 
     def read(self, line: str) -> tuple[str, str]:
         try:
-            record = json.loads(line)
+            record = load_json(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
         if isinstance(record, dict) and isinstance(record.get("translation"), dict):
@@ -192,7 +193,7 @@ def _is_json(source: Source) -> bool:
         warnings.simplefilter("ignore", TextWarning)
         first = next((line for line in read_lines(source) if line.strip()), "")
     try:
-        return isinstance(json.loads(first), dict)
+        return isinstance(load_json(first), dict)
     except ValueError:
         return False
 

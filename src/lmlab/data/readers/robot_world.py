@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.readers.pictures.files import LazyRows, PictureFiles, PictureRow
 from lmlab.data.readers.pictures.scene_texts import ask
 from lmlab.data.readers.pictures.scenes import PARTS, UNSEEN, Part, Scene, Thing, describe, make_scene, paint
+from lmlab.data.readers.pictures.sources import LazyRows, PictureFiles, PictureRow
 
 NAME = "builtin:world"
 VERSION = 1
@@ -39,8 +39,8 @@ HAND = 0.05
 WOBBLE = 0.3
 """Standard deviation of the moves of demonstrations, in units of the reach: they visit places beside the best path."""
 VERBS = ("go to", "move to", "touch")
-MISSIONS: dict[Part, int] = {"train": 4000, "valid": 50, "test": 100, "unseen": 100}
-WORDS: dict[Part, int] = {"train": 2000, "valid": 0, "test": 0, "unseen": 0}
+MISSIONS: dict[Part, int] = {"train": 8000, "valid": 50, "test": 100, "unseen": 100}
+WORDS: dict[Part, int] = {"train": 4000, "valid": 0, "test": 0, "unseen": 0}
 """Scenes whose captions and questions are learnt beside the actions."""
 
 
@@ -53,6 +53,7 @@ class Mission(NamedTuple):
     start: tuple[float, float]
 
 
+@lru_cache(maxsize=2**14)
 def make_mission(part: Part, index: int) -> Mission:
     """Return mission number `index` of a split; a pure function of both."""
     rng = np.random.default_rng([VERSION, sum(map(ord, part)), index])
@@ -71,11 +72,16 @@ def make_mission(part: Part, index: int) -> Mission:
 
 def paint_world(scene: Scene, hand: tuple[float, float]) -> NDArray[np.uint8]:
     """Return the picture of a scene with the hand [SIDE, SIDE, 3]."""
-    picture = paint(scene, SIDE)
+    picture = _paint_scene(scene).copy()
     places = (np.arange(SIDE) + 0.5) / SIDE
     distance = np.hypot(places[None, :] - hand[0], places[:, None] - hand[1])
     picture[abs(distance - HAND) < 0.018] = 255
     return picture
+
+
+@lru_cache(maxsize=2**13)
+def _paint_scene(scene: Scene) -> NDArray[np.uint8]:
+    return paint(scene, SIDE)
 
 
 def best_action(mission: Mission, hand: tuple[float, float]) -> str:
@@ -147,7 +153,7 @@ class WorldSource:
 
     def read(self) -> NDArray[np.uint8]:
         if self.hand is None:
-            return paint(make_scene(self.part, self.index), SIDE)
+            return _paint_scene(make_scene(self.part, self.index)).copy()
         return paint_world(make_mission(self.part, self.index).scene, self.hand)
 
 

@@ -64,21 +64,21 @@ def decode_sound(content: bytes, *, name: str) -> Sound:
 def _decode_wav(content: bytes, name: str) -> tuple[NDArray[np.float32], int]:
     """The samples [N] of a WAV file and its rate; codecs other than PCM and float need the extra."""
     form: Format | None = None
-    place = 12
-    while place + 8 <= len(content):
-        key, size = content[place : place + 4], struct.unpack_from("<I", content, place + 4)[0]
-        place += 8
+    position = 12
+    while position + 8 <= len(content):
+        key, size = content[position : position + 4], struct.unpack_from("<I", content, position + 4)[0]
+        position += 8
         if key == b"fmt ":
-            form = _read_format(content[place : place + size], name)
+            form = _read_format(content[position : position + size], name)
             if form.code not in (PCM, FLOAT):
                 codec = CODECS.get(form.code, f"codec number {form.code}")
                 return _decode_others(content, name, what=f"is a WAV file with {codec} samples, not PCM or float")
         elif key == b"data":
             if form is None:
                 raise ValueError(f"{name} is a damaged WAV file: its sound comes before its format")
-            _check_length(form, size, len(content) - place, name)
-            return _samples(content[place : place + size], form), form.rate
-        place += size + size % 2
+            _check_length(form, size, len(content) - position, name)
+            return _samples(content[position : position + size], form), form.rate
+        position += size + size % 2
     raise ValueError(f"{name} is a damaged WAV file: it has no sound (no data chunk)")
 
 

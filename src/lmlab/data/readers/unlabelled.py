@@ -38,7 +38,7 @@ from lmlab.data.readers.labelled.glue import find_glue
 from lmlab.data.readers.labelled.lines import PREFIX, TREC, is_fasttext, is_trec
 from lmlab.data.readers.labelled.rows import has_header
 from lmlab.data.readers.labelled.squad import read_questions
-from lmlab.data.readers.labelled.tables import Table, parse_csv, parse_json, parse_tsv
+from lmlab.data.readers.labelled.tables import ParsedTable, parse_csv, parse_json, parse_tsv
 from lmlab.data.readers.labelled.tag_schemes import find_scheme
 
 TABLE_ENDINGS = (*JSON_ENDINGS, *COLUMN_ENDINGS, ".csv", ".tsv", ".tab")
@@ -101,7 +101,7 @@ def _read_json(source: str, text: str, task: TaskName, pair: bool | None, column
     return _read_table(table, task, pair, columns)
 
 
-def _read_table(table: Table, task: TaskName, pair: bool | None, columns: Columns | None) -> Unlabelled:
+def _read_table(table: ParsedTable, task: TaskName, pair: bool | None, columns: Columns | None) -> Unlabelled:
     if not table.rows:
         raise ValueError(f"{table.source} is empty: all its lines are blank")
     left_out = Counter({"nothing in them": table.blank}) if table.blank else Counter[str]()
@@ -129,7 +129,7 @@ def _with_examples(examples: Sequence[Example | None], left_out: Counter[str], n
     return Unlabelled(examples=kept, left_out=left_out, notes=notes)
 
 
-def _read_row(table: Table, row: Sequence[Any], line: int, at: ColumnIndices, task: TaskName) -> Example | None:
+def _read_row(table: ParsedTable, row: Sequence[Any], line: int, at: ColumnIndices, task: TaskName) -> Example | None:
     """Return the example of a row; None if a text is missing."""
     value, a = row[at.a], clean(row[at.a])
     b = None if at.b is None else clean(row[at.b])
@@ -145,7 +145,7 @@ def _read_row(table: Table, row: Sequence[Any], line: int, at: ColumnIndices, ta
     return Example(a, b, source=table.source, line=line)
 
 
-def _read_bare_choices(table: Table) -> list[Example | None]:
+def _read_bare_choices(table: ParsedTable) -> list[Example | None]:
     """Return the examples of rows with a question and its choices, whose number may differ."""
     found: list[Example | None] = []
     for row, line in zip(table.rows, table.lines, strict=True):
@@ -162,7 +162,7 @@ def _with_choices(a: str, b: str | None, choices: tuple[str, ...], source: str, 
     return Example(a, b, choices, source=source, line=line)
 
 
-def _note_columns(table: Table, at: ColumnIndices) -> list[str]:
+def _note_columns(table: ParsedTable, at: ColumnIndices) -> list[str]:
     """Return a note on the columns that are read, if there are others."""
     used = [index for index in (at.a, at.b, *at.choices) if index is not None]
     names = table.names or [str(index + 1) for index in range(table.width)]
@@ -192,7 +192,9 @@ def _read_columns(source: str, text: str, columns: Columns | None) -> Unlabelled
     index = 1 if conllu or (numbered and width > 1 and not tagged) else 0
     for name, value in (columns or {}).items():
         if name in ("a", "word", "text"):
-            index = find_index(Table(source, "TSV", rows, [line for one in sentences for line in one.lines]), value)
+            index = find_index(
+                ParsedTable(source, "TSV", rows, [line for one in sentences for line in one.lines]), value
+            )
     examples = [
         Example(tuple(row[index] for row in sentence.rows), source=source, line=sentence.lines[0])
         for sentence in sentences
@@ -244,7 +246,9 @@ def _cut_labels(text: str) -> Iterator[str]:
             yield line.partition(" ")[2] if trec and TREC.match(line) else line
 
 
-def find_text_columns(table: Table, *, task: TaskName, pair: bool | None, columns: Columns | None) -> ColumnIndices:
+def find_text_columns(
+    table: ParsedTable, *, task: TaskName, pair: bool | None, columns: Columns | None
+) -> ColumnIndices:
     """Return the columns of one text or two, or of a question and its choices: as given, by names, or by values."""
     given = {field: find_indices(table, value) for field, value in by_field(columns or {}).items()}
     names = [normalize(name) for name in table.names or ()]
@@ -272,7 +276,9 @@ def _find_by_name(free: Mapping[str, int], pair: bool | None) -> tuple[int | Non
     return (None, None) if pair and b is None else (a, b)
 
 
-def _find_by_values(table: Table, pair: bool | None, taken: set[int], first: int | None) -> tuple[int, int | None]:
+def _find_by_values(
+    table: ParsedTable, pair: bool | None, taken: set[int], first: int | None
+) -> tuple[int, int | None]:
     """Return the columns that are neither numbers nor labels."""
     columns = {index: table.column(index) for index in range(table.width)}
     wanted = 2 if pair and first is None else 1
@@ -297,7 +303,7 @@ def _find_by_values(table: Table, pair: bool | None, taken: set[int], first: int
 
 
 def _find_question(
-    table: Table, a: int | None, b: int | None, choices: tuple[int, ...], free: Mapping[str, int]
+    table: ParsedTable, a: int | None, b: int | None, choices: tuple[int, ...], free: Mapping[str, int]
 ) -> ColumnIndices:
     choices = choices or find_choices(table, free, answered=False)
     rest = {name: index for name, index in free.items() if index not in choices and name not in ANSWERS}
@@ -314,7 +320,7 @@ def _find_question(
     return ColumnIndices(a, None, b, choices)
 
 
-def _ask(table: Table, pair: bool | None) -> str:
+def _ask(table: ParsedTable, pair: bool | None) -> str:
     """Return the error for a table whose text columns are not clear."""
     if pair and table.width < 2:
         return f"{table.source} has one column ({show_row(table)}), and this run reads two texts: give both in each row"

@@ -20,7 +20,7 @@ from torch import Tensor
 from lmlab.data.readers.media import Sound
 from lmlab.decoding.beam_search import Hypothesis, beam_search
 from lmlab.decoding.speech.timestamps import TimedText, TranscriptRules, split_segments
-from lmlab.decoding.speech.word_timing import Word, split_words, time_words, token_times
+from lmlab.decoding.speech.word_timing import TranscribedWord, split_words, time_words, token_times
 from lmlab.layers.watching import watching
 from lmlab.models.abilities import Transcribes, learns_by_gradient
 from lmlab.progress import ReportProgress, check_cancelled
@@ -45,7 +45,7 @@ class Segment(NamedTuple):
     text: str
     tokens: list[int]
     log_probability: float  # mean over the tokens of the window
-    words: list[Word]
+    words: list[TranscribedWord]
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class Transcript:
         return " ".join(" ".join(segment.text for segment in self.segments).split())
 
 
-class Window(NamedTuple):
+class SoundWindow(NamedTuple):
     """A part of a recording that is read at once."""
 
     begin: float  # seconds
     samples: Tensor  # [N]
 
 
-class Choice(NamedTuple):
+class TranscriptionOptions(NamedTuple):
     """How the windows of a recording are transcribed."""
 
     prompt: list[int]
@@ -78,7 +78,7 @@ class Choice(NamedTuple):
     words: bool  # with the time of each word
 
 
-class Heard(NamedTuple):
+class WindowTranscript(NamedTuple):
     """What the search found for one window."""
 
     hypothesis: Hypothesis
@@ -131,90 +131,94 @@ class Transcriber:
         self.tokens.prompt(language=language, task=task, times=timestamps)  # says what the model does not have
         if language is None and self.tokens.languages:
             language = self.detect_language(sound)
-        choice = Choice(self.tokens.prompt(language=language, task=task, times=times), times, beams, words)
+        options = TranscriptionOptions(
+            self.tokens.prompt(language=language, task=task, times=times), times, beams, words
+        )
         segments: list[Segment] = []
-        place, rate = 0, self.processor.rate
-        while place < len(samples):
+        position, rate = 0, self.processor.rate
+        while position < len(samples):
             check_cancelled()
-            window = self._window(samples, place, choice)
-            found, done = self._transcribe_window(window, choice)
+            window = self._window(samples, position, options)
+            found, done = self._transcribe_window(window, options)
             segments += found
-            last = place + len(window.samples) >= len(samples)
-            place += max(self.processor.hop, round(done * rate))
+            last = position + len(window.samples) >= len(samples)
+            position += max(self.processor.hop, round(done * rate))
             if last and not found:
-                place = len(samples)
+                position = len(samples)
             if progress is not None:
-                progress(round(min(place / rate, seconds)), max(1, round(seconds)))
+                progress(round(min(position / rate, seconds)), max(1, round(seconds)))
         return Transcript(segments, seconds, language)
 
-    def _window(self, samples: Tensor, place: int, choice: Choice) -> Window:
+    def _window(self, samples: Tensor, position: int, options: TranscriptionOptions) -> SoundWindow:
         """The window that begins at a sample; without time tokens it ends where it is quiet."""
-        part = samples[place : place + self.processor.window]
-        if not choice.times and place + len(part) < len(samples):
-            part = part[: quiet_place(part, self.processor.rate)]
-        return Window(place / self.processor.rate, part)
+        part = samples[position : position + self.processor.window]
+        if not options.times and position + len(part) < len(samples):
+            part = part[: find_pause(part, self.processor.rate)]
+        return SoundWindow(position / self.processor.rate, part)
 
-    def _transcribe_window(self, window: Window, choice: Choice) -> tuple[list[Segment], float]:
+    def _transcribe_window(self, window: SoundWindow, options: TranscriptionOptions) -> tuple[list[Segment], float]:
         """The segments of a window, and how many of its seconds have been transcribed."""
         seconds = len(window.samples) / self.processor.rate
         if float(window.samples.abs().amax()) <= QUIET:
             return [], seconds
-        heard = self._hear(window, choice)
-        if heard.no_speech > SILENT and heard.mean < UNSURE:
+        decoded = self._decode_window(window, options)
+        if decoded.no_speech > SILENT and decoded.mean < UNSURE:
             return [], seconds
-        pieces, done = [TimedText(0.0, seconds, heard.hypothesis.written)], seconds
-        if choice.times:
-            pieces, done = split_segments(heard.hypothesis.written, self.tokens, seconds=seconds)
-        timed = self.word_times(heard.sound, [piece.tokens for piece in pieces], window, choice) if choice.words else []
+        pieces, done = [TimedText(0.0, seconds, decoded.hypothesis.written)], seconds
+        if options.times:
+            pieces, done = split_segments(decoded.hypothesis.written, self.tokens, seconds=seconds)
+        timed = (
+            self.word_times(decoded.sound, [piece.tokens for piece in pieces], window, options) if options.words else []
+        )
         segments = [
             Segment(
                 round(window.begin + piece.begin, 3),
                 round(window.begin + piece.end, 3),
                 self.tokenizer.decode(piece.tokens).strip(),
                 piece.tokens,
-                heard.mean,
+                decoded.mean,
                 timed[number] if timed else [],
             )
             for number, piece in enumerate(pieces)
         ]
         return [segment for segment in segments if segment.text], done
 
-    def _hear(self, window: Window, choice: Choice) -> Heard:
+    def _decode_window(self, window: SoundWindow, options: TranscriptionOptions) -> WindowTranscript:
         """The best transcript of one window; one that repeats itself without end is searched again."""
         sound = self.processor.spectrogram(window.samples)[None].to(self.model.device)
-        memory = self.model.encode(sound=sound)
+        encoded = self.model.encode(sound=sound)
         no_speech = 0.0
         if self.tokens.silence is not None:
             start = torch.tensor([[self.tokens.start]], device=sound.device)
-            logits, _ = self.model.step(start, self.model.begin(memory))
+            logits, _ = self.model.step(start, self.model.begin(encoded))
             no_speech = float(logits[0].softmax(-1)[self.tokens.silence])
-        best = self._search(memory, choice)
+        best = self._search(encoded, options)
         if not best.finished and repeats_itself(self.tokenizer.decode(best.written)):
-            best = self._search(memory, choice, no_repeat=4)
-        return Heard(best, no_speech, sound)
+            best = self._search(encoded, options, no_repeat=4)
+        return WindowTranscript(best, no_speech, sound)
 
-    def _search(self, memory: Any, choice: Choice, *, no_repeat: int = 0) -> Hypothesis:
+    def _search(self, encoded: Any, options: TranscriptionOptions, *, no_repeat: int = 0) -> Hypothesis:
         rules = TranscriptRules(
-            tokens=self.tokens, never=self._never(choice), first=self.never_first, times=choice.times
+            tokens=self.tokens, never=self._never(options), first=self.never_first, times=options.times
         )
         room = self.model.window or 1000
         (found,) = beam_search(
             self.model,
-            torch.tensor([choice.prompt], device=self.model.device),
-            tokens=max(1, min(room // 2, room - len(choice.prompt))),
-            beams=choice.beams,
+            torch.tensor([options.prompt], device=self.model.device),
+            tokens=max(1, min(room // 2, room - len(options.prompt))),
+            beams=options.beams,
             boundary=self.tokens.end,
-            length_penalty=0.0 if choice.beams == 1 else 1.0,
+            length_penalty=0.0 if options.beams == 1 else 1.0,
             penalty="power",
             no_repeat=no_repeat,
             rules=rules,
             stop_early=True,  # as the published code does: a longer text could win for a long time yet
-            state=self.model.begin(memory, beams=1),
+            state=self.model.begin(encoded, beams=1),
         )
         return found[0] if found else Hypothesis([], 0.0, 0.0, finished=False)
 
-    def _never(self, choice: Choice) -> list[int]:
-        marks = {*choice.prompt, *self.tokens.languages.values(), *self.tokens.tasks.values(), self.tokens.start}
+    def _never(self, options: TranscriptionOptions) -> list[int]:
+        marks = {*options.prompt, *self.tokens.languages.values(), *self.tokens.tasks.values(), self.tokens.start}
         return sorted({*self.never, *marks} - {self.tokens.end})
 
     def detect_language(self, sound: Sound) -> str:
@@ -222,29 +226,31 @@ class Transcriber:
         if not self.tokens.languages:
             raise ValueError("this model has no language tokens: it was trained on one language")
         samples = self.processor.resample(sound.samples, sound.rate)[: self.processor.window]
-        memory = self.model.encode(sound=self.processor.spectrogram(samples)[None].to(self.model.device))
+        encoded = self.model.encode(sound=self.processor.spectrogram(samples)[None].to(self.model.device))
         start = torch.tensor([[self.tokens.start]], device=self.model.device)
-        logits, _ = self.model.step(start, self.model.begin(memory))
+        logits, _ = self.model.step(start, self.model.begin(encoded))
         codes = list(self.tokens.languages)
         return codes[int(logits[0, [self.tokens.languages[code] for code in codes]].argmax())]
 
-    def word_times(self, sound: Tensor, texts: Sequence[list[int]], window: Window, choice: Choice) -> list[list[Word]]:
+    def word_times(
+        self, sound: Tensor, texts: Sequence[list[int]], window: SoundWindow, options: TranscriptionOptions
+    ) -> list[list[TranscribedWord]]:
         """The words of each of the texts that were said in a window, one after the other, with their times."""
         tokens = [token for text in texts for token in text]
         if not tokens:
             return [[] for _ in texts]
-        prompt = [token for token in choice.prompt if token != self.tokens.plain]
+        prompt = [token for token in options.prompt if token != self.tokens.plain]
         prompt += [] if self.tokens.plain is None else [self.tokens.plain]
         weights = self.cross_attention(sound, [*prompt, *tokens, self.tokens.end])
         positions = min(weights.shape[-1], max(1, round(len(window.samples) / self.processor.rate / TIME_STEP)))
         chosen = torch.stack([weights[block, head] for block, head in self.model.timing_heads()])
         starts = token_times(chosen[:, len(prompt) - 1 : -1, :positions])  # the row that predicts a token
-        found: list[list[Word]] = []
+        found: list[list[TranscribedWord]] = []
         for text in texts:
             timed = time_words(split_words(text, self.tokenizer.decode), starts, self.tokenizer.decode, step=TIME_STEP)
             found.append(
                 [
-                    Word(word.text, round(word.begin + window.begin, 3), round(word.end + window.begin, 3))
+                    TranscribedWord(word.text, round(word.begin + window.begin, 3), round(word.end + window.begin, 3))
                     for word in timed
                 ]
             )
@@ -266,7 +272,7 @@ def repeats_itself(text: str) -> bool:
     return len(content) > 100 and len(content) > MOST_REPEATED * len(zlib.compress(content))
 
 
-def quiet_place(samples: Tensor, rate: int) -> int:
+def find_pause(samples: Tensor, rate: int) -> int:
     """Where to cut a full window: in the middle of the quietest fifth of a second of its last third."""
     size = max(1, rate // 5)
     begin = 2 * len(samples) // 3

@@ -20,7 +20,7 @@ MEDIAN = 7
 """Positions over which the weights are smoothed."""
 
 
-class Word(NamedTuple):
+class TranscribedWord(NamedTuple):
     """A word of a transcript, with its time in seconds."""
 
     text: str
@@ -30,8 +30,8 @@ class Word(NamedTuple):
 
 def token_times(weights: Tensor) -> NDArray[np.int64]:
     """Weights [H, T, S] of tokens over positions -> the first position of each token [T]."""
-    spread, mean = torch.std_mean(weights, dim=1, keepdim=True, correction=0)
-    normal = median_filter((weights - mean) / spread.clamp(min=1e-12))
+    std, mean = torch.std_mean(weights, dim=1, keepdim=True, correction=0)
+    normal = median_filter((weights - mean) / std.clamp(min=1e-12))
     tokens, positions = warp(-normal.mean(0).double().cpu().numpy())
     starts: NDArray[np.int64] = positions[np.flatnonzero(np.diff(tokens, prepend=-1))]
     return starts
@@ -89,8 +89,10 @@ def split_words(tokens: Sequence[int], decode: Callable[[list[int]], str]) -> li
 
 def time_words(
     words: Sequence[list[int]], starts: NDArray[np.int64], decode: Callable[[list[int]], str], *, step: float
-) -> list[Word]:
+) -> list[TranscribedWord]:
     """Words with their times; `starts` has the position of each token, and of the one after the last."""
     edges = [0, *itertools.accumulate(len(word) for word in words)]
     times = [float(starts[edge]) * step for edge in edges]
-    return [Word(decode(word).strip(), *each) for word, *each in zip(words, times[:-1], times[1:], strict=True)]
+    return [
+        TranscribedWord(decode(word).strip(), *each) for word, *each in zip(words, times[:-1], times[1:], strict=True)
+    ]

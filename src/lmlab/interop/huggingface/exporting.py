@@ -25,7 +25,7 @@ from lmlab.interop.huggingface.heads import (
     write_head_config,
 )
 from lmlab.interop.huggingface.importing import KEPT, OURS, Learnt
-from lmlab.interop.huggingface.table import Adapted, Architecture, Family, Head
+from lmlab.interop.huggingface.table import Adapted, Architecture, Family, TaskHead
 from lmlab.interop.huggingface.tokenizer import find_role, write_tokenizer
 from lmlab.interop.staging import staged
 from lmlab.models.model import Model
@@ -75,8 +75,8 @@ class Export(NamedTuple):
     values: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
     window: int | None
-    remembered: Mapping[str, Any]
-    head: Head | None = None
+    lmlab_settings: Mapping[str, Any]
+    head: TaskHead | None = None
 
 
 def write_checkpoint(
@@ -103,9 +103,9 @@ def write_checkpoint(
         values = {**whole, **change}
         names = expected_tensors(kind, build(type(model.config), values, where="model"))
         tensors = {name: state[name].detach().cpu() for name in names}
-        remembered: dict[str, Any] = {"whole": whole} if not name and values != whole else {}
-        remembered |= {} if frame is None else {"frame": asdict(frame)}
-        export = Export(family, kind, values, tensors, model.window, remembered)
+        lmlab_settings: dict[str, Any] = {"whole": whole} if not name and values != whole else {}
+        lmlab_settings |= {} if frame is None else {"frame": asdict(frame)}
+        export = Export(family, kind, values, tensors, model.window, lmlab_settings)
         (folder / name).mkdir(exist_ok=True)
         if head is not None and learnt is not None:
             rest = [name for name in expected_tensors(kind, model.config) if name not in names]
@@ -116,7 +116,7 @@ def write_checkpoint(
         _write_folder(export, tokenizer, folder / name)
 
 
-def _with_task(export: Export, head: Head, learnt: Learnt) -> tuple[Export, dict[str, Tensor]]:
+def _with_task(export: Export, head: TaskHead, learnt: Learnt) -> tuple[Export, dict[str, Tensor]]:
     """A body with the head of a task, and the tensors of ours that are not, or not so, in their class."""
     both = {**export.tensors, **learnt.tensors}
     written = {**both, **fold(head, learnt.task, both, layers=export.values["layers"])}
@@ -124,8 +124,8 @@ def _with_task(export: Export, head: Head, learnt: Learnt) -> tuple[Export, dict
     theirs = {*export.tensors, *expected_head(head, learnt.task, width=1)}
     kept = {name: both[name] for name in both if name not in theirs or written[name] is not both[name]}
     tensors = {name: tensor for name, tensor in written.items() if name in theirs}
-    remembered = {**export.remembered, "task": learnt.task}
-    return export._replace(table=table, tensors=tensors, head=head, remembered=remembered), kept
+    lmlab_settings = {**export.lmlab_settings, "task": learnt.task}
+    return export._replace(table=table, tensors=tensors, head=head, lmlab_settings=lmlab_settings), kept
 
 
 def _write_folder(export: Export, tokenizer: Tokenizer | None, folder: Path) -> None:
@@ -136,16 +136,21 @@ def _write_folder(export: Export, tokenizer: Tokenizer | None, folder: Path) -> 
     architecture = _architecture(table, adapted.values) if head is None else Architecture(head.name)
     config = {**write_settings(table, adapted.values), "architectures": [architecture.name], "dtype": "float32"}
     if head is not None:
-        config = {**write_head_config(head, export.remembered["task"]), **config}
+        config = {**write_head_config(head, export.lmlab_settings["task"]), **config}
     write_weights(folder, weights.write(table, adapted.tensors, prefixed=architecture.prefixed))
-    remembered = {"kind": export.kind, "version": __version__, "model": dict(adapted.values), **export.remembered}
-    remembered |= {"adaptation": adapted.undo} if adapted.undo else {}
+    lmlab_settings = {
+        "kind": export.kind,
+        "version": __version__,
+        "model": dict(adapted.values),
+        **export.lmlab_settings,
+    }
+    lmlab_settings |= {"adaptation": adapted.undo} if adapted.undo else {}
     if tokenizer is not None:
         opening = _opening(export, tokenizer)
         config |= {name: token for name, token in _token_ids(table, tokenizer, opening).items() if name not in config}
-        remembered |= _write_tokens(export, tokenizer, folder, adapted.values, opening)
+        lmlab_settings |= _write_tokens(export, tokenizer, folder, adapted.values, opening)
     write_json(folder / "config.json", nest(table, config))
-    write_json(folder / OURS, remembered)
+    write_json(folder / OURS, lmlab_settings)
 
 
 def _write_tokens(
@@ -154,14 +159,14 @@ def _write_tokens(
     """Write the tokenizer of a folder of theirs; return what of ours it cannot say."""
     table, head, frame = export.table, export.head, None
     if head is not None:
-        task = export.remembered["task"]
+        task = export.lmlab_settings["task"]
         segments = ":1" in " ".join(table.template) and values.get("segments", 2) > 1
         frame = split_template(next(iter(task["frame"].values())), segments=segments)
         if head.shifted and find_role(tokenizer, frame[0].split()[-1]) != tokenizer.boundary:
             raise ValueError(f"{head.name} reads the boundary at the end of a text, and {task['frame']} has none there")
     undo = write_tokenizer(tokenizer, folder, table, window=export.window, frame=frame, opening=opening)
-    remembered: dict[str, Any] = {"tokenizer": undo} if undo else {}
-    return remembered | ({"tokenizer_options": options} if (options := tokenizer.options) else {})
+    lmlab_settings: dict[str, Any] = {"tokenizer": undo} if undo else {}
+    return lmlab_settings | ({"tokenizer_options": options} if (options := tokenizer.options) else {})
 
 
 def _architecture(family: Family, values: Mapping[str, Any]) -> Architecture:
@@ -177,7 +182,7 @@ def _architecture(family: Family, values: Mapping[str, Any]) -> Architecture:
 
 def _opening(export: Export, tokenizer: Tokenizer) -> int:
     """The token with which texts begin: the boundary, or another that an imported model has for it."""
-    frame = export.remembered.get("frame", {})
+    frame = export.lmlab_settings.get("frame", {})
     found = frame.get("specials", {}).get("tokens", {}).get("boundary") if "source" not in frame else None
     return tokenizer.boundary if found is None else int(found)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lmlab.interop.huggingface.frames import same_frame, shift_frame
-from lmlab.interop.huggingface.table import Family, Head
+from lmlab.interop.huggingface.table import Family, TaskHead
 
 WEIGHT, BIAS = "label.out.weight", "label.out.bias"
 SPANS = ("start", "end")
@@ -36,7 +36,7 @@ EXACT = 1e-6
 """Relative tolerance for folding a bias into another tensor."""
 
 
-def find_head(family: Family, task: Mapping[str, Any]) -> Head:
+def find_head(family: Family, task: Mapping[str, Any]) -> TaskHead:
     """The task class for a head; a ValueError says what it lacks and how to fine-tune without it."""
     kind = task["kind"]
     for head in family.heads:
@@ -73,7 +73,7 @@ def _option(name: str, value: Any) -> str:
     return OPTIONS[name].format("none" if value is None else value)
 
 
-def fold(head: Head, task: Mapping[str, Any], tensors: Mapping[str, Tensor], *, layers: int) -> dict[str, Tensor]:
+def fold(head: TaskHead, task: Mapping[str, Any], tensors: Mapping[str, Tensor], *, layers: int) -> dict[str, Tensor]:
     """The tensors of a run that differ in the task class, whose outputs are on the scale of the data."""
     std, mean = float(task.get("std", 1.0)), float(task.get("mean", 0.0))
     weight = tensors[WEIGHT].double() * std
@@ -96,7 +96,7 @@ def fold(head: Head, task: Mapping[str, Any], tensors: Mapping[str, Tensor], *, 
 
 
 def unfold(
-    head: Head, task: Mapping[str, Any], tensors: Mapping[str, Tensor], kept: Mapping[str, Tensor], *, layers: int
+    head: TaskHead, task: Mapping[str, Any], tensors: Mapping[str, Tensor], kept: Mapping[str, Tensor], *, layers: int
 ) -> dict[str, Tensor] | None:
     """The tensors before folding; None if the exported ones have changed since."""
     used = folded_names(head, layers=layers)
@@ -111,7 +111,7 @@ def unfold(
 
 
 def recall(
-    head: Head,
+    head: TaskHead,
     task: Mapping[str, Any],
     tensors: Mapping[str, Tensor],
     *,
@@ -130,7 +130,7 @@ def recall(
     return {**known, **labels, **{name: plain[name] for name in plain if name in known}}, dict(tensors)
 
 
-def folded_names(head: Head, *, layers: int) -> set[str]:
+def folded_names(head: TaskHead, *, layers: int) -> set[str]:
     """The tensors that may differ in the task class."""
     return {WEIGHT, BIAS, *([head.absorbs.format(layers - 1)] if head.absorbs else [])}
 
@@ -141,7 +141,7 @@ def describe_labels(task: Mapping[str, Any]) -> list[str]:
     return names.get(task["kind"]) or [str(label) for label in task["labels"]]
 
 
-def write_head_config(head: Head, task: Mapping[str, Any]) -> dict[str, Any]:
+def write_head_config(head: TaskHead, task: Mapping[str, Any]) -> dict[str, Any]:
     """The entries of a `config.json` for a head."""
     labels = describe_labels(task)
     config: dict[str, Any] = {
@@ -156,7 +156,7 @@ def write_head_config(head: Head, task: Mapping[str, Any]) -> dict[str, Any]:
     return config | {option.theirs: option.choices(config)[0] for option in head.options}
 
 
-def read_task(head: Head, config: Mapping[str, Any], *, dropout: float, where: str) -> dict[str, Any]:
+def read_task(head: TaskHead, config: Mapping[str, Any], *, dropout: float, where: str) -> dict[str, Any]:
     """The settings of a task, without its frame, from a `config.json`."""
     labels, kind = read_labels(config, where=where), head.tasks[0]
     problem = config.get("problem_type")
@@ -204,7 +204,7 @@ def find_scheme(labels: list[str]) -> str | None:
     return None
 
 
-def expected_head(head: Head, task: Mapping[str, Any], *, width: int) -> dict[str, Tensor]:
+def expected_head(head: TaskHead, task: Mapping[str, Any], *, width: int) -> dict[str, Tensor]:
     """The tensors of a head, without values."""
     outputs = len(describe_labels(task))
     shapes: dict[str, tuple[int, ...]] = {WEIGHT: (outputs, width)}
@@ -215,6 +215,6 @@ def expected_head(head: Head, task: Mapping[str, Any], *, width: int) -> dict[st
     return {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
 
 
-def with_head(family: Family, head: Head) -> Family:
+def with_head(family: Family, head: TaskHead) -> Family:
     """The table of a family with the rows and options of a head."""
     return replace(family, weights=family.weights + head.weights, options=family.options + head.options)

@@ -23,7 +23,7 @@ from lmlab.interop.huggingface.heads import (
     with_head,
 )
 from lmlab.interop.huggingface.special_tokens import read_token_settings
-from lmlab.interop.huggingface.table import Adapted, Architecture, Family, Head
+from lmlab.interop.huggingface.table import Adapted, Architecture, Family, TaskHead
 from lmlab.interop.huggingface.tokenizer import read_tokenizer, recall_tokenizer
 from lmlab.interop.staging import EXPORT, staged
 from lmlab.models import find, load_class
@@ -174,7 +174,7 @@ def _read_folder(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
         raise DamagedError(f"{where} is damaged: it is not a table of settings")
     family, architecture = family_of_config(theirs, where=where)
     theirs = family.unify(flatten(family, theirs))
-    head = architecture if isinstance(architecture, Head) else None
+    head = architecture if isinstance(architecture, TaskHead) else None
     values = read_settings(family, theirs, where=where)
     values |= {} if family.files is None else family.files.read_settings(folder, theirs)
     kind = family.kind
@@ -183,7 +183,7 @@ def _read_folder(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     check_options(table, theirs, where=where)
     tensors = read_weights(folder)
     if architecture is not None:
-        values |= family.bare if isinstance(architecture, Head) else architecture.lacks
+        values |= family.bare if isinstance(architecture, TaskHead) else architecture.lacks
     values |= _parts(family, architecture, tensors)
     ours = _ours_of(folder, family, theirs)
     if ours:
@@ -236,10 +236,14 @@ def check_start(tokenizer: Tokenizer, config: ModelConfig, *, where: str) -> Non
         )
 
 
-def _parts(family: Family, architecture: Architecture | Head | None, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def _parts(
+    family: Family, architecture: Architecture | TaskHead | None, tensors: Mapping[str, Tensor]
+) -> dict[str, Any]:
     """The settings that depend on what the checkpoint holds; what its architecture promises is taken as there."""
     promised = architecture.when if isinstance(architecture, Architecture) else {}
-    taken = {name for row in architecture.weights for name in row.their_names} if isinstance(architecture, Head) else ()
+    taken = (
+        {name for row in architecture.weights for name in row.their_names} if isinstance(architecture, TaskHead) else ()
+    )
     names = weights.their_names(family, tensors)
     values = {}
     for part in family.parts:

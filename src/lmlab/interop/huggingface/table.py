@@ -84,7 +84,7 @@ class Weight:
 
 
 @dataclass(frozen=True)
-class Part:
+class OptionalPart:
     """An optional part of a checkpoint, detected by one of its tensors and stored in a setting of ours."""
 
     ours: str
@@ -106,7 +106,7 @@ class Architecture:
 
 
 @dataclass(frozen=True)
-class Head:
+class TaskHead:
     """A `transformers` class for a task, and its head: `label.out`, optionally after `label.dense`."""
 
     name: str
@@ -176,7 +176,7 @@ class Family:
     settings: tuple[Setting, ...]
     options: tuple[Only, ...]
     weights: tuple[Weight, ...]
-    parts: tuple[Part, ...] = ()
+    parts: tuple[OptionalPart, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
     """Tied tensors that a checkpoint may contain twice, each with the name of the first."""
     ignored: tuple[str, ...] = ()
@@ -219,7 +219,7 @@ class Family:
     """Its further files, if it has any."""
     unnamed: int = 256
     """Rows of the embedding without a token that are usual: tables are padded to round numbers."""
-    heads: tuple[Head, ...] = ()
+    heads: tuple[TaskHead, ...] = ()
     """Its classes for tasks."""
     bare: Mapping[str, Any] = field(default_factory=dict)
     """Our settings for an encoder without pre-training heads, as task classes have it."""
@@ -256,15 +256,15 @@ def pooled_head(
     activation: str = "tanh",
     dropout: str,
     options: tuple[Only, ...] = (),
-) -> Head:
+) -> TaskHead:
     """A dense layer over the first vector, and one more."""
     rows = (*linear("label.dense", dense), *linear("label.out", out))
-    return Head(name, tasks, rows, pool="cls", activation=activation, dropout=dropout, options=options)
+    return TaskHead(name, tasks, rows, pool="cls", activation=activation, dropout=dropout, options=options)
 
 
-def placed_heads(prefix: str, *, dropout: str = "classifier_dropout") -> tuple[Head, Head]:
+def placed_heads(prefix: str, *, dropout: str = "classifier_dropout") -> tuple[TaskHead, TaskHead]:
     """One layer over the vector of every position: tags, and the begin and end of answers."""
     return (
-        Head(f"{prefix}ForTokenClassification", ("tagging",), linear("label.out", "classifier"), dropout=dropout),
-        Head(f"{prefix}ForQuestionAnswering", ("spans",), linear("label.out", "qa_outputs"), dropout=None),
+        TaskHead(f"{prefix}ForTokenClassification", ("tagging",), linear("label.out", "classifier"), dropout=dropout),
+        TaskHead(f"{prefix}ForQuestionAnswering", ("spans",), linear("label.out", "qa_outputs"), dropout=None),
     )

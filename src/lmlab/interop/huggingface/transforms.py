@@ -40,21 +40,21 @@ class Transposed:
 class Fused:
     """Our matrix is the concatenation of theirs: query, key and value in a single product."""
 
-    def __init__(self, *shares: int) -> None:
-        self.shares = shares or (1, 1, 1)
+    def __init__(self, *sections: int) -> None:
+        self.sections = sections or (1, 1, 1)
 
     def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
         return [torch.cat(list(theirs))]
 
     def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
-        return _cut(ours[0], self.shares)
+        return _cut(ours[0], self.sections)
 
 
 class Divided(Fused):
     """One of their matrices is split, in these fractions, into several of ours."""
 
     def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
-        return _cut(theirs[0], self.shares)
+        return _cut(theirs[0], self.sections)
 
     def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
         return [torch.cat(list(ours))]
@@ -148,9 +148,9 @@ class SineCosineOrder:
         return [tensor.view(len(tensor), -1, 2).mT.flatten(1) for tensor in ours]
 
 
-def _cut(tensor: Tensor, shares: Sequence[int]) -> list[Tensor]:
-    unit = math.ceil(len(tensor) / sum(shares))
-    ends = [unit * sum(shares[:i]) for i in range(len(shares))] + [len(tensor)]
+def _cut(tensor: Tensor, sections: Sequence[int]) -> list[Tensor]:
+    unit = math.ceil(len(tensor) / sum(sections))
+    ends = [unit * sum(sections[:i]) for i in range(len(sections))] + [len(tensor)]
     return [tensor[start:end] for start, end in pairwise(ends)]
 
 

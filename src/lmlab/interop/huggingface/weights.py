@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     pass
 
 
-class Row(NamedTuple):
+class WeightRow(NamedTuple):
     """A row of the table for one layer."""
 
     ours: tuple[str, ...]
@@ -24,14 +24,14 @@ class Row(NamedTuple):
     transform: Transform
 
 
-def rows(family: Family, names: Iterable[str]) -> Iterator[Row]:
+def rows(family: Family, names: Iterable[str]) -> Iterator[WeightRow]:
     """The rows for a model with these tensor names, one per layer for names with `{}`."""
     known = list(names)
     for weight in family.weights:
         pattern = re.compile(re.escape(weight.our_names[0]).replace(r"\{\}", r"(\d+)"))
         for match in filter(None, map(pattern.fullmatch, known)):
             layer = match[1] if match.groups() else ""
-            yield Row(
+            yield WeightRow(
                 tuple(name.replace("{}", layer) for name in weight.our_names),
                 tuple(name.replace("{}", layer) for name in weight.their_names),
                 weight.transform,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.layers.attention.multi_head import attend
-from lmlab.layers.cache import Slot
+from lmlab.layers.cache import LayerCache
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.watching import is_watched
 
@@ -37,16 +37,16 @@ class LocalAttention(nn.Module):
         self.projection = Linear(heads * head_width, width, bias=False)
         self.probabilities = nn.Identity()
 
-    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        """x [B, T, D] -> [B, T, D]; with a slot of the cache, which holds the tokens before x."""
+    def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
+        """x [B, T, D] -> [B, T, D]; with the cache of this layer, which holds the tokens before x."""
         parts = self.query_key_value(x).view(*x.shape[:2], 3, self.heads, self.head_width)
         q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
         start = 0
-        if slot is not None:
-            k, v = slot.extend(torch.stack((k, v), 2)).unbind(2)
-            start = slot.start
-        if slot is not None and slot.rows is not None:
-            z = self._attend_rows(q, k, v, slot.rows.positions)
+        if layer_cache is not None:
+            k, v = layer_cache.extend(torch.stack((k, v), 2)).unbind(2)
+            start = layer_cache.start
+        if layer_cache is not None and layer_cache.rows is not None:
+            z = self._attend_rows(q, k, v, layer_cache.rows.positions)
         elif is_watched(self.probabilities):
             mine = torch.arange(start, start + q.shape[2], device=q.device)
             mask = sees(mine, torch.arange(k.shape[2], device=q.device), self.chunk)

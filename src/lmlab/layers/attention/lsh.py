@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.layers.attention.multi_head import attend, causal_mask
-from lmlab.layers.cache import Slot
+from lmlab.layers.cache import LayerCache
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.sorted_attention import attend_sorted
 from lmlab.layers.watching import is_watched
@@ -114,20 +114,20 @@ class Hashes:
         self.buckets: Tensor | None = None  # [B, H, R, T]
 
 
-class BucketSlot(NamedTuple):
+class BucketCache(NamedTuple):
     """What one layer needs of earlier tokens: their keys and values, and their positions in the buckets."""
 
-    slot: Slot
+    layer: LayerCache
     positions: Tensor  # [B, H, R, room], written in place
     counts: Tensor  # [B, H, R, n], tokens in each bucket, written in place
 
     def extend(self, new: Tensor) -> Tensor:
         """The positions [B, H, R, T] of the new tokens -> those of all tokens [B, H, R, S]."""
-        if self.slot.rows is None:
-            self.positions.narrow(3, self.slot.start, new.shape[3]).copy_(new)
+        if self.layer.rows is None:
+            self.positions.narrow(3, self.layer.start, new.shape[3]).copy_(new)
         else:
-            self.positions.scatter_(3, self.slot.rows.positions[:, None, None].expand_as(new), new)
-        return self.positions.narrow(3, 0, self.slot.length)
+            self.positions.scatter_(3, self.layer.rows.positions[:, None, None].expand_as(new), new)
+        return self.positions.narrow(3, 0, self.layer.length)
 
 
 class Known(NamedTuple):
@@ -184,27 +184,29 @@ class LSHAttention(nn.Module):
         self.projection = Linear(heads * head_width, width, bias=False)
         self.probabilities = nn.Identity()
 
-    def forward(self, x: Tensor, hashes: Hashes, slot: BucketSlot | None = None) -> Tensor:
-        """x [B, T, D] -> [B, T, D]; `slot` holds the tokens before x."""
+    def forward(self, x: Tensor, hashes: Hashes, cache: BucketCache | None = None) -> Tensor:
+        """x [B, T, D] -> [B, T, D]; `cache` holds the tokens before x."""
         q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
         if hashes.buckets is None:
             buckets = hash_vectors(q, hashes.rotations, self.factors)
             hashes.buckets = buckets.to(torch.int16 if self.buckets < 2**15 else torch.int32)
         buckets = hashes.buckets.long()
-        if slot is None:
+        if cache is None:
             counts = buckets.new_zeros(*buckets.shape[:3], self.buckets + 1)
             positions, _ = positions_in_buckets(buckets, counts=counts, stride=self.stride)
             return self._mix(self._attend_fresh(q, v, positions))
-        positions, counts = positions_in_buckets(buckets, counts=slot.counts, stride=self.stride)
-        slot.counts.copy_(counts)
-        all_positions = slot.extend(positions)
-        keys, values = slot.slot.extend(torch.stack((normalise(q), v), 2)).unbind(2)
+        positions, counts = positions_in_buckets(buckets, counts=cache.counts, stride=self.stride)
+        cache.counts.copy_(counts)
+        all_positions = cache.extend(positions)
+        keys, values = cache.layer.extend(torch.stack((normalise(q), v), 2)).unbind(2)
         known = Known(keys, values, all_positions)
-        if slot.slot.start == 0 and slot.slot.rows is None:
+        if cache.layer.start == 0 and cache.layer.rows is None:
             return self._mix(self._attend_fresh(q, v, positions))
-        rows = max(1, MASKED // (q.shape[0] * self.heads * slot.slot.length))
+        rows = max(1, MASKED // (q.shape[0] * self.heads * cache.layer.length))
         parts = [
-            self._attend_cached(q[:, :, i : i + rows], positions[..., i : i + rows], known, slot=slot.slot, first=i)
+            self._attend_cached(
+                q[:, :, i : i + rows], positions[..., i : i + rows], known, layer_cache=cache.layer, first=i
+            )
             for i in range(0, q.shape[2], rows)
         ]
         return self._mix(torch.cat(parts, 2))
@@ -239,16 +241,20 @@ class LSHAttention(nn.Module):
         mask = or_itself(bucket_mask(positions, positions, reach=self.reach), 0)
         return attend(q, normalise(q), v, mask=mask, watch=watch)
 
-    def _attend_cached(self, q: Tensor, positions: Tensor, known: Known, *, slot: Slot, first: int) -> Tensor:
+    def _attend_cached(
+        self, q: Tensor, positions: Tensor, known: Known, *, layer_cache: LayerCache, first: int
+    ) -> Tensor:
         """Attention of some of the new tokens, from number `first` on, of texts that were read before."""
         watch = self.probabilities if is_watched(self.probabilities) else None
         mask = bucket_mask(positions, known.positions, reach=self.reach)
-        if slot.rows is None:
-            mask = or_itself(mask, slot.start + first)
+        if layer_cache.rows is None:
+            mask = or_itself(mask, layer_cache.start + first)
         else:
             part = slice(first, first + q.shape[2])
-            mask &= slot.rows.mask[:, :, part]
-            itself = torch.arange(known.keys.shape[2], device=q.device) == slot.rows.positions[:, None, part, None]
+            mask &= layer_cache.rows.mask[:, :, part]
+            itself = (
+                torch.arange(known.keys.shape[2], device=q.device) == layer_cache.rows.positions[:, None, part, None]
+            )
             mask |= itself & ~mask.any(-1, keepdim=True)
         return attend(q, known.keys, known.values, mask=mask, watch=watch)
 
@@ -272,8 +278,8 @@ class ChunkedLSHAttention(LSHAttention):
     least: int
     """Texts of at most this length are not padded."""
 
-    def forward(self, x: Tensor, hashes: Hashes, slot: BucketSlot | None = None) -> Tensor:
-        assert slot is None
+    def forward(self, x: Tensor, hashes: Hashes, cache: BucketCache | None = None) -> Tensor:
+        assert cache is None
         q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
         length = x.shape[1]
         room = self.padded(length)
@@ -318,17 +324,17 @@ def attend_chunks(
     scores = scores.masked_fill(between < 0, -1e9).masked_fill(between == 0, -1e5)
     sums = scores.logsumexp(-1, keepdim=True)
     weights = (scores - sums).exp().to(v.dtype)
-    shares = torch.unflatten(sums.flatten(2), 2, (rounds, length)).gather(3, back).softmax(2)  # [B, H, R, T]
-    shares = shares.to(v.dtype)
+    round_weights = torch.unflatten(sums.flatten(2), 2, (rounds, length)).gather(3, back).softmax(2)  # [B, H, R, T]
+    round_weights = round_weights.to(v.dtype)
     if watch is not None:
-        sorted_shares = torch.unflatten(shares.gather(3, order).flatten(2), 2, (-1, chunk))
+        sorted_weights = torch.unflatten(round_weights.gather(3, order).flatten(2), 2, (-1, chunk))
         pairs = mine[..., None] * length + theirs[..., None, :]
         full = weights.new_zeros(*q.shape[:2], length * length)
-        full.scatter_add_(2, pairs.flatten(2), (weights * sorted_shares[..., None]).flatten(2))
+        full.scatter_add_(2, pairs.flatten(2), (weights * sorted_weights[..., None]).flatten(2))
         return cast(Tensor, watch(full.view(*q.shape[:2], length, length)) @ v)
     z = torch.unflatten((weights @ _with_previous(values)).flatten(2, 3), 2, (rounds, length))
     z = z.gather(3, back[..., None].expand(-1, -1, -1, -1, width))
-    return (z * shares[..., None]).sum(2)
+    return (z * round_weights[..., None]).sum(2)
 
 
 def _with_previous(x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.layers.cache import Slot
+from lmlab.layers.cache import LayerCache
 from lmlab.layers.dropout import dropout as drop
 from lmlab.layers.kernels.dropped_attention import attend_dropped
 from lmlab.layers.kernels.linear import Linear, linear
@@ -95,17 +95,17 @@ class SelfAttention(nn.Module):
         self.query_key_value = Linear(width, 3 * width, bias=bias)
         self.probabilities = nn.Identity()
 
-    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        """x [B, T, D] -> z [B, T, D]; with a slot of the cache, which holds the tokens before x."""
+    def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
+        """x [B, T, D] -> z [B, T, D]; with the cache of this layer, which holds the tokens before x."""
         batch, length, width = x.shape
         parts = self.query_key_value(x).view(batch, length, 3, self.heads, self.head_width)
         mask = None
-        if slot is None:
+        if layer_cache is None:
             q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
         else:
             q = parts[:, :, 0].transpose(1, 2)
-            k, v = slot.extend(parts[:, :, 1:].permute(0, 3, 2, 1, 4)).unbind(2)
-            mask = None if slot.rows is None else slot.rows.mask
+            k, v = layer_cache.extend(parts[:, :, 1:].permute(0, 3, 2, 1, 4)).unbind(2)
+            mask = None if layer_cache.rows is None else layer_cache.rows.mask
         dropout = self.dropout if self.training else 0.0
         watch = self.probabilities if is_watched(self.probabilities) else None
         z = attend(q, k, v, causal=mask is None, mask=mask, dropout=dropout, watch=watch)
@@ -119,8 +119,8 @@ class MultiHeadAttention(SelfAttention):
         super().__init__(width, heads, bias=bias, dropout=dropout)
         self.projection = Linear(width, width, bias=bias)
 
-    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        return cast(Tensor, self.projection(super().forward(x, slot)))
+    def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
+        return cast(Tensor, self.projection(super().forward(x, layer_cache)))
 
 
 class BidirectionalAttention(nn.Module):
@@ -186,19 +186,19 @@ class GroupedAttention(nn.Module):
         self.projection = Linear(width, width, bias=False)
         self.probabilities = nn.Identity()
 
-    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        """x [B, T, D] -> [B, T, D]; with a slot of the cache, which holds the tokens before x."""
+    def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
+        """x [B, T, D] -> [B, T, D]; with the cache of this layer, which holds the tokens before x."""
         batch, length, width = x.shape
         q = self.query(x).view(batch, length, self.heads, self.head_width)
         k, v = self.key_value(x).view(batch, length, 2, self.key_value_heads, self.head_width).unbind(2)
         if self.rotary is not None:
-            angles = self.rotary.at(length, slot)
+            angles = self.rotary.at(length, layer_cache)
             q, k = rotate(q, angles), rotate(k, angles)
         q, k, v = (part.transpose(1, 2) for part in (q, k, v))  # [B, H, T, d], [B, G, T, d]
         mask = None
-        if slot is not None:
-            k, v = slot.extend(torch.stack((k, v), 2)).unbind(2)
-            mask = None if slot.rows is None else slot.rows.mask
+        if layer_cache is not None:
+            k, v = layer_cache.extend(torch.stack((k, v), 2)).unbind(2)
+            mask = None if layer_cache.rows is None else layer_cache.rows.mask
         watch = self.probabilities if is_watched(self.probabilities) else None
         if length == 1 and watch is None:  # the queries of a group see the same keys: they are R positions of one head
             grouped = q.reshape(batch, self.key_value_heads, -1, self.head_width)

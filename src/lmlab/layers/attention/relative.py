@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.layers.attention.multi_head import causal_mask, head_width
-from lmlab.layers.cache import Slot
+from lmlab.layers.cache import LayerCache
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.positions import sinusoids
@@ -122,18 +122,18 @@ class SkewedAttention(nn.Module):
         self.probabilities = nn.Identity()
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
-        """x [B, T, D] -> [B, T, D]; with a slot of the cache, which holds the tokens before x."""
+    def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
+        """x [B, T, D] -> [B, T, D]; with the cache of this layer, which holds the tokens before x."""
         batch, length, width = x.shape
         parts = self.query_key_value(x).view(batch, length, 3, self.heads, self.head_width)
         q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
-        if slot is not None:
-            k, v = slot.extend(parts[:, :, 1:].permute(0, 3, 2, 1, 4)).unbind(2)
+        if layer_cache is not None:
+            k, v = layer_cache.extend(parts[:, :, 1:].permute(0, 3, 2, 1, 4)).unbind(2)
         span = k.shape[2]
-        if slot is None or slot.rows is None:
+        if layer_cache is None or layer_cache.rows is None:
             relative, mask = skewed_scores(q, self.distances, span), causal_mask(length, span, device=x.device)
         else:
-            relative, mask = gathered_scores(q, self.distances, span, slot.rows.positions), slot.rows.mask
+            relative, mask = gathered_scores(q, self.distances, span, layer_cache.rows.positions), layer_cache.rows.mask
         scores = (q @ k.mT + relative) / math.sqrt(self.head_width)
         weights = scores.masked_fill(~mask, -math.inf).softmax(-1)
         if is_watched(self.probabilities):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from lmlab.layers.attention.multi_head import head_width
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.kernels.linear import Linear
-from lmlab.layers.padding import choose
+from lmlab.layers.padding import gather_positions
 from lmlab.layers.positions import sinusoids
 from lmlab.layers.watching import is_watched
 
@@ -80,7 +80,7 @@ class AttentionContext(NamedTuple):
 
 def _choose_queries(mask: Tensor, positions: Tensor) -> Tensor:
     """A mask [B, T, S] at some positions [B, K] -> [B, K, S]."""
-    return choose(mask.to(torch.uint8), positions).bool()
+    return gather_positions(mask.to(torch.uint8), positions).bool()
 
 
 class TwoStreamAttention(nn.Module):

@@ -44,7 +44,7 @@ class PackedByLength(Padding):
     def each_text(self, function: Attend, x: Tensor) -> Tensor:
         return torch.cat([function(texts, None).flatten(0, 1) for texts in self._texts(x)])
 
-    def choose(self, x: Tensor, at: Tensor) -> Tensor:
+    def gather_positions(self, x: Tensor, at: Tensor) -> Tensor:
         batch, longest = self.shape
         rank = self.positions.new_zeros(batch * longest)
         rank[self.positions] = torch.arange(len(self.positions), device=rank.device)

@@ -11,6 +11,7 @@ CAPTIONING = (
         2015,
         "Xu et al. 2015",
         "LSTM with attention over the regions of a picture, which writes its caption",
+        builds_on=("seq2seq",),
         does=("captions", "target text", "vectors"),
         sizes={
             "tiny": {"convolutions": [16, 32, 48], "width": 32, "hidden": 64, "dropout": 0.0},
@@ -33,6 +34,7 @@ CAPTIONING = (
         2016,
         "Yang et al. 2016",
         "LSTM over a question with attention over the regions of a picture, for its answer",
+        builds_on=("captioner",),
         does=("vectors",),
         sizes={
             "tiny": {"convolutions": [16, 32, 32], "width": 32, "hidden": 64},

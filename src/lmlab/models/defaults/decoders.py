@@ -21,6 +21,7 @@ DECODERS = (
         2017,
         "Vaswani et al. 2017",
         "from one attention layer to a Transformer block, step by step",
+        builds_on=("seq2seq", "bow"),
         sizes={
             "tiny": {"width": 64, "inner": 64, "window": 64, "positions": "learned"},
             "small": {"width": 128, "heads": 4, "inner": 512, "window": 128, "positions": "learned", "tricks": "post"},
@@ -38,6 +39,7 @@ DECODERS = (
         2018,
         "Radford et al. 2018",
         "Transformer decoder, post-norm",
+        builds_on=("transformer",),
         sizes={
             **{"tiny": TINY, "small": SMALL, "base": MEDIUM},
             "117M": {"width": 768, "heads": 12, "layers": 12, "window": 512, "dropout": 0.1},
@@ -52,6 +54,7 @@ DECODERS = (
         2018,
         "Huang et al. 2018",
         "Transformer decoder with relative attention: motifs by distance",
+        builds_on=("transformer",),
         sizes={
             "tiny": {**TINY, "inner": 256, "distances": 64},
             "small": {**SMALL, "inner": 512, "distances": 128, "window": 256},
@@ -70,6 +73,7 @@ DECODERS = (
         2019,
         "Radford et al. 2019",
         "Transformer decoder, pre-norm",
+        builds_on=("gpt",),
         sizes={
             **{"tiny": TINY, "small": SMALL, "base": MEDIUM},
             "124M": {"width": 768, "heads": 12, "layers": 12, "window": 1024, "dropout": 0.1},
@@ -87,6 +91,7 @@ DECODERS = (
         2019,
         "Dai et al. 2019",
         "Transformer decoder with segment recurrence and relative positions",
+        builds_on=("transformer",),
         sizes={
             **{"tiny": XL_TINY, "small": XL_SMALL},
             "base": {"width": 256, "heads": 8, "layers": 6, "inner": 1024, "memory": 256, "dropout": 0.1},
@@ -101,6 +106,7 @@ DECODERS = (
         2020,
         "Kitaev et al. 2020",
         "Transformer decoder for long texts: hashed attention, reversible layers",
+        builds_on=("transformer",),
         sizes={
             "tiny": {
                 **{"width": 64, "heads": 2, "layers": 2, "inner": 256, "window": 128},
@@ -127,6 +133,7 @@ DECODERS = (
         2023,
         "Touvron et al. 2023",
         "GPT-2 with RMSNorm, RoPE, SwiGLU and grouped-query attention",
+        builds_on=("gpt2",),
         sizes={
             "tiny": {"width": 64, "heads": 2, "key_value_heads": 1, "layers": 2, "inner": 176, "window": 64},
             "small": {"width": 128, "heads": 4, "key_value_heads": 2, "layers": 4, "inner": 352, "window": 128},

@@ -16,6 +16,7 @@ ENCODER_DECODERS = (
         2015,
         "Sutskever et al. 2014, Bahdanau et al. 2015",
         "recurrent encoder–decoder with attention, for translation",
+        builds_on=("lstm",),
         does=("target text", "vectors"),
         sizes={
             "tiny": {"width": 64, "hidden": 64},
@@ -40,6 +41,7 @@ ENCODER_DECODERS = (
         2017,
         "Vaswani et al. 2017",
         "Transformer encoder–decoder, for translation",
+        builds_on=("attention-lm", "seq2seq"),
         does=("target text", "vectors"),
         sizes={
             "tiny": {"width": 64, "heads": 2, "layers": 2, "inner": 256},
@@ -59,6 +61,7 @@ ENCODER_DECODERS = (
         2019,
         "Lewis et al. 2020",
         "Transformer encoder–decoder that reconstructs corrupted text",
+        builds_on=("transformer", "bert"),
         does=("target text", "vectors"),
         sizes={
             "tiny": {"width": 64, "heads": 2, "layers": 2, "inner": 256, "window": 128},

@@ -21,6 +21,7 @@ NGRAM_AND_FEEDFORWARD = (
         2003,
         "Bengio et al. 2003",
         "feed-forward network over the embeddings of n-1 words",
+        builds_on=("ngram",),
         sizes={
             "tiny": {"order": 5, "width": 32, "hidden": 64, "dropout": 0.0},
             "small": {"order": 6, "width": 64, "hidden": 256, "dropout": 0.1},
@@ -37,6 +38,7 @@ NGRAM_AND_FEEDFORWARD = (
         2011,
         "continuous bag of words",
         "mean of the word embeddings so far, ignores order",
+        builds_on=("nplm",),
         sizes={
             "tiny": {"width": 64, "hidden": 64, "window": 64},
             "small": {"width": 256, "hidden": 256, "window": 64},
@@ -51,6 +53,7 @@ NGRAM_AND_FEEDFORWARD = (
         2013,
         "Mikolov et al. 2013",
         "one vector for each word, from the words around it: skip-gram and CBOW",
+        builds_on=("nplm", "bow"),
         does=("neighbours", "vectors"),
         sizes={"tiny": {"width": 32}, "small": {"width": 100}, "google-news": {"width": 300}},
         objective={"kind": "negative_sampling"},

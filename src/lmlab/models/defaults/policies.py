@@ -11,6 +11,7 @@ POLICIES = (
         2021,
         "Chen et al. 2021",
         "Transformer decoder over returns, states and actions: acts so as to reach a given return",
+        builds_on=("gpt2",),
         does=("actions", "vectors"),
         sizes={
             "tiny": {"width": 64, "heads": 2, "layers": 2, "window": 20},
@@ -33,6 +34,7 @@ POLICIES = (
         2023,
         "Brohan et al. 2023 (RT-2)",
         "Transformer that reads a picture and a command, and writes an action as words",
+        builds_on=("transformer", "captioner"),
         does=("commands", "target text", "vectors"),
         sizes={
             "tiny": {"convolutions": [16, 32, 32], "width": 64, "heads": 2, "layers": 1, "inner": 128, "dropout": 0.0},

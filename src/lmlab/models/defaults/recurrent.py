@@ -33,6 +33,7 @@ RECURRENT_NETWORKS = (
         2010,
         "Elman 1990, Mikolov et al. 2010",
         "simple recurrent network",
+        builds_on=("nplm",),
         sizes=RECURRENT,
         training={**ADAMW, "rate": 8e-3, "window": 64},
         tuned_width=128,
@@ -43,6 +44,7 @@ RECURRENT_NETWORKS = (
         2012,
         "Hochreiter & Schmidhuber 1997",
         "recurrent network with gated memory cells",
+        builds_on=("rnn",),
         sizes={
             **RECURRENT,
             "medium": {"width": 650, "hidden": 650, "layers": 2, "dropout": 0.5},  # Zaremba et al. 2014
@@ -57,6 +59,7 @@ RECURRENT_NETWORKS = (
         2014,
         "Cho et al. 2014",
         "recurrent network with update and reset gates",
+        builds_on=("lstm",),
         sizes=RECURRENT,
         training={**ADAMW, "rate": 1.6e-2, "window": 64},
         tuned_width=128,
@@ -67,6 +70,7 @@ RECURRENT_NETWORKS = (
         2016,
         "Jozefowicz et al. 2016",
         "LSTM with projections over words read by their letters, sampled softmax",
+        builds_on=("lstm",),
         sizes={
             "tiny": SPELLED_TINY,
             "small": SPELLED_SMALL,
@@ -86,6 +90,7 @@ RECURRENT_NETWORKS = (
         2017,
         "Merity et al. 2018",
         "LSTM with dropped weights, words and vectors; the model of ULMFiT",
+        builds_on=("lstm",),
         sizes={
             "tiny": {
                 **{"width": 128, "hidden": 256, "layers": 2, "dropout": 0.1, "input_dropout": 0.1},
@@ -112,6 +117,7 @@ RECURRENT_NETWORKS = (
         2018,
         "Peters et al. 2018",
         "forward and backward LSTM language models over letters, for vectors in context",
+        builds_on=("lm-1b",),
         does=("both directions", "vectors"),
         sizes={
             "tiny": SPELLED_TINY,

@@ -18,6 +18,7 @@ SPEECH = (
         2022,
         "Radford et al. 2022",
         "Transformer encoder–decoder from the spectrogram of a recording to its text",
+        builds_on=("transformer",),
         does=("transcripts", "target text", "vectors"),
         sizes={
             "nano": {"width": 64, "heads": 2, "layers": 2, "inner": 256, "window": 448},

@@ -52,6 +52,8 @@ class System:
     year: int
     paper: str
     summary: str
+    builds_on: tuple[str, ...] = ()
+    """The systems that it comes from, the closest first: the edges of the family tree in the documentation."""
     does: tuple[str, ...] = ("next token", "vectors")
     """What it can do (names of abilities.ABILITIES), in its smallest size; the first is what it is known for."""
     trained_by: Literal["gradient", "counting"] = "gradient"

@@ -37,6 +37,7 @@ VISION = (
         2019,
         "Li et al. 2019",
         "BERT that reads words and the regions of a picture in one stream",
+        builds_on=("bert",),
         does=("words and regions", "masks", "vectors"),
         sizes={
             **{name: {**size, "initial": "scaled"} for name, size in CPU_SIZES.items()},
@@ -57,6 +58,7 @@ VISION = (
         2019,
         "Lu et al. 2019",
         "BERT beside a stream for the regions of a picture, joined by co-attention",
+        builds_on=("bert",),
         does=("words and regions", "masks", "vectors"),
         sizes={
             "tiny": {**_vilbert(TINY, connections=1, picture_width=64, heads=2), "initial": "scaled"},
@@ -79,6 +81,7 @@ VISION = (
         2020,
         "Dosovitskiy et al. 2020",
         "Transformer encoder over the patches of a picture",
+        builds_on=("transformer", "bert"),
         does=("vectors",),
         sizes={
             "tiny": {"width": 64, "heads": 4, "layers": 4},
@@ -105,6 +108,7 @@ VISION = (
         2021,
         "Radford et al. 2021",
         "two Transformer encoders that give pictures and texts vectors in one space",
+        builds_on=("vit", "gpt2"),
         does=("pictures and texts", "vectors"),
         sizes={
             "tiny": {

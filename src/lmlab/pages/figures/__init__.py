@@ -9,19 +9,19 @@ from typing import Any, Protocol
 
 from markupsafe import Markup
 
-from lmlab.pages.figures.axes import Agreement, Bin, Lines, Reliability
+from lmlab.pages.figures.axes import Agreement, Lines, Reliability, ReliabilityBin
 from lmlab.pages.figures.charts import Chart, Point, Series, pareto_front
 from lmlab.pages.figures.heatmap import Heatmap
 from lmlab.pages.figures.marks import Bar, Bars, ColouredText, Dot, Scatter, draw_circles
+from lmlab.pages.figures.palette import PALETTE, number_colours
 from lmlab.pages.figures.pictures import PictureGrid, PictureHeatmap
-from lmlab.pages.figures.svg import PALETTE, standalone
+from lmlab.pages.figures.svg import standalone
 
 __all__ = [
     "PALETTE",
     "Agreement",
     "Bar",
     "Bars",
-    "Bin",
     "Chart",
     "ColouredText",
     "Dot",
@@ -32,9 +32,11 @@ __all__ = [
     "PictureHeatmap",
     "Point",
     "Reliability",
+    "ReliabilityBin",
     "Scatter",
     "Series",
     "draw_circles",
+    "number_colours",
     "pareto_front",
     "save_charts",
     "save_png",

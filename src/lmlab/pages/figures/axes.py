@@ -9,10 +9,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from markupsafe import Markup
 
+from lmlab.pages.figures.palette import PALETTE
 from lmlab.pages.figures.svg import (
     INK,
     LINE,
-    PALETTE,
     SOFT,
     cut,
     drawing,
@@ -94,8 +94,8 @@ class Axes:
         parts = []
         ordered = sorted(ends, key=lambda end: end[2])
         places = push_apart([y for *_, y in ordered], apart=APART)
-        for number, ((name, colour, y), place) in enumerate(zip(ordered, places, strict=True)):
-            at = max(place, APART * (number + 0.5))  # no name is above the drawing
+        for number, ((name, colour, y), position) in enumerate(zip(ordered, places, strict=True)):
+            at = max(position, APART * (number + 0.5))  # no name is above the drawing
             if abs(at - y) > 3:
                 points = path([(self.edge + 2, y), (self.edge + 11, at)])
                 parts.append(element("polyline", points=points, fill="none", stroke=colour, stroke_opacity=".5"))
@@ -127,6 +127,7 @@ class Lines:
     def html(self) -> Markup:
         known = [value for _, values in self.lines for value in values if math.isfinite(value)] or [0.0, 1.0]
         low, high = (min(known), max(known)) if max(known) > min(known) else (min(known) - 0.5, max(known) + 0.5)
+        high = cap_fractions(high, most=max(known))
         right = 20 + widest(name for name, _ in self.lines)
         axes = Axes((0, max(1, len(self.steps) - 1)), (low, high), width=500 + right, height=290, right=right)
         parts = axes.frame(((n, cut(self.steps[n], 9)) for n in self._shown()), x_label=self.x_label, y_label="")
@@ -180,7 +181,7 @@ class Agreement:
         return drawing(parts, width=axes.width, height=axes.height, title=self.title)
 
 
-class Bin(NamedTuple):
+class ReliabilityBin(NamedTuple):
     """Predictions of about the same confidence; all in percent."""
 
     low: float
@@ -195,7 +196,7 @@ class Reliability:
     """How often predictions are right by the confidence of the model; on the diagonal, it is calibrated."""
 
     title: str
-    bins: Sequence[Bin]
+    bins: Sequence[ReliabilityBin]
 
     def html(self) -> Markup:
         axes = Axes((0.0, 100.0), (0.0, 100.0), width=480)
@@ -230,6 +231,11 @@ def push_apart(positions: Sequence[float], *, apart: float) -> list[float]:
                 break
             groups[-2:] = [[above + below - few * many * apart, many + few]]
     return [total / many + i * apart for total, many in groups for i in range(int(many))]
+
+
+def cap_fractions(top: float, *, most: float) -> float:
+    """The top of an axis: no higher than 1 where no value is, since a fraction such as accuracy cannot be higher."""
+    return min(top, 1.0) if most <= 1.0 else top
 
 
 def linear_ticks(low: float, high: float) -> list[float]:

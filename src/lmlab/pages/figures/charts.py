@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from markupsafe import Markup
 
-from lmlab.pages.figures.axes import LEFT, LONGEST, Axes, Position, name_tag
-from lmlab.pages.figures.svg import LETTER, SOFT, cut, drawing, element, halo, path, tooltip, widest
+from lmlab.pages.figures.axes import LEFT, LONGEST, Axes, Position, cap_fractions, name_tag
+from lmlab.pages.figures.palette import PLOT_MARKERS, shape_number
+from lmlab.pages.figures.svg import LETTER, SOFT, cut, drawing, element, halo, mark, path, tooltip, widest
 from lmlab.pages.formats import short
 
 
@@ -86,7 +87,13 @@ class Chart:
         room = 0.08 * max(top - bottom, 0.02 * max(abs(top), 1e-9))
         right = max(128.0, 24 + widest((each.name for each in drawn if _is_line(each)), LONGEST))
         x = (math.exp(low), math.exp(high)) if self.logarithmic else (low, high)
-        return Axes(x, (bottom - room, top + room), width=632 + right, right=right, log=self.logarithmic)
+        return Axes(
+            x,
+            (bottom - room, cap_fractions(top + room, most=top)),
+            width=632 + right,
+            right=right,
+            log=self.logarithmic,
+        )
 
     def ticks(self, axes: Axes) -> list[tuple[float, str]]:
         """Values along the x axis with their labels; labels that would touch are left out, never the last."""
@@ -130,10 +137,10 @@ class Chart:
             points = path([positions[-1], (axes.x(series.extrapolation[0]), axes.y(series.extrapolation[1]))])
             line = {"points": points, "fill": "none", "stroke": colour, "stroke_width": "1.6"}
             parts.append(element("polyline", **line, stroke_dasharray="1.5 4", stroke_linecap="round"))
-        radius = 7.0 if len(positions) == 1 else 4.0 if any(point.low is not None for point in series.points) else 2.6
+        radius = 7.0 if len(positions) == 1 else 4.0 if any(point.low is not None for point in series.points) else 3.0
         for (x, y), point in zip(positions, series.points, strict=True):
             parts += _interval(x, point, axes, colour)
-            parts.append(element("circle", tooltip(self._describe(series, point)), cx=x, cy=y, r=radius, fill=colour))
+            parts.append(mark(x, y, radius, colour, self._describe(series, point)))
         return parts
 
     def _describe(self, series: Series, point: Point) -> str:
@@ -152,7 +159,8 @@ class Chart:
                 axes.axhline(series.points[-1].y, color=series.colour, linestyle="--", label=series.name)
             elif series.points:
                 x, y = [point.x for point in series.points], [point.y for point in series.points]
-                style = {"color": series.colour, "marker": "o", "markersize": 3 if len(x) > 1 else 8}
+                marker = PLOT_MARKERS[shape_number(series.colour)]
+                style = {"color": series.colour, "marker": marker, "markersize": 3 if len(x) > 1 else 8}
                 axes.plot(x, y, **style, linestyle="--" if series.dashed else "-", label=series.name)
                 if series.extrapolation is not None:
                     axes.plot(

@@ -16,11 +16,11 @@ from markupsafe import Markup
 
 from lmlab.messages import printable
 from lmlab.pages.figures.heatmap import ABOVE, BELOW, strength
+from lmlab.pages.figures.palette import PALETTE
 from lmlab.pages.figures.svg import (
     INK,
     LETTER,
     LINE,
-    PALETTE,
     SOFT,
     cut,
     drawing,

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from lmlab.pages.figures.svg import LINE, PALETTE, SOFT, drawing, element, label, tooltip
+from lmlab.pages.figures.palette import PALETTE
+from lmlab.pages.figures.svg import LINE, SOFT, drawing, element, label, tooltip
 
 WIDTH, MARGIN, ROW, ARCS = 900.0, 36.0, 5.0, 90.0
 """Pixels: width of the drawing, its margin, the height of a semitone, the room for arcs."""

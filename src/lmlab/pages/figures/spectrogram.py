@@ -10,8 +10,9 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
+from lmlab.pages.figures.palette import PALETTE
 from lmlab.pages.figures.pictures import data_uri
-from lmlab.pages.figures.svg import INK, LINE, PALETTE, SOFT, cut, drawing, element, label, tooltip, widest
+from lmlab.pages.figures.svg import INK, LINE, SOFT, cut, drawing, element, label, tooltip, widest
 
 WIDTH, SOUND, WORDS, ROW = 820.0, 120.0, 42.0, 15.0
 """Pixels: width of the time axis, height of the spectrogram, of the two lines of words, and of a token."""
@@ -96,29 +97,29 @@ class SoundAttention:
         axes.set_xlabel("seconds")
 
 
-def _image(pixels: NDArray[np.uint8], **place: float) -> Markup:
+def _image(pixels: NDArray[np.uint8], **position: float) -> Markup:
     return element(
         "image",
         href=data_uri(pixels),
         preserveAspectRatio="none",
         style="image-rendering:pixelated",
-        **place,
+        **position,
     )
 
 
 def colour_sound(sound: NDArray[np.float32]) -> NDArray[np.uint8]:
     """A spectrogram [M, F] as pixels [M, F, 3], high frequencies first."""
     low, high = float(sound.min()), float(sound.max())
-    place = (sound[::-1] - low) / max(high - low, 1e-9) * (len(COLOURS) - 1)
+    position = (sound[::-1] - low) / max(high - low, 1e-9) * (len(COLOURS) - 1)
     steps = np.arange(len(COLOURS))
-    bands = [np.interp(place, steps, [colour[band] for colour in COLOURS]) for band in range(3)]
+    bands = [np.interp(position, steps, [colour[band] for colour in COLOURS]) for band in range(3)]
     return np.stack(bands, axis=-1).round().astype(np.uint8)
 
 
 def colour_weights(weights: NDArray[np.float32]) -> NDArray[np.uint8]:
     """Weights [T, S] as pixels [T, S, 3], white for none; of each row the largest has the full colour."""
     strongest = np.maximum(weights.max(1, keepdims=True), 1e-9)
-    full = np.array([int(PALETTE[0][place : place + 2], 16) for place in (1, 3, 5)])
+    full = np.array([int(PALETTE[0][position : position + 2], 16) for position in (1, 3, 5)])
     mixed = 255 - np.sqrt(weights / strongest)[..., None] * (255 - full)
     return np.asarray(mixed.round(), np.uint8)
 

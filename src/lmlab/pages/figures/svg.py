@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from markupsafe import Markup
 
 from lmlab.messages import printable
+from lmlab.pages.figures.palette import CORNERS, shape_number
 
 INK, SOFT, LINE = "var(--ink,#1d2330)", "var(--soft,#626b7a)", "var(--line,#e3e6ec)"
-PALETTE = ("#4c78a8", "#e45756", "#54a24b", "#f58518", "#8e6bbf", "#1b9e9e", "#c2557f", "#8a6d3b", "#5f7f1f", "#6b7a8f")
 LETTER = 7.2
 """The approximate width of a letter in pixels."""
 FONT = "12.5px system-ui,-apple-system,'Segoe UI',sans-serif"
@@ -52,6 +52,15 @@ def label(x: float, y: float, content: str, *, anchor: str = "start", fill: str 
 def tooltip(content: str) -> Markup:
     """What the pointer over an element shows."""
     return element("title", content)
+
+
+def mark(x: float, y: float, radius: float, colour: str, content: str) -> Markup:
+    """A mark of a line in the shape that goes with its colour, with a tooltip."""
+    corners = CORNERS[shape_number(colour)]
+    if not corners:
+        return element("circle", tooltip(content), cx=x, cy=y, r=radius, fill=colour)
+    points = path((x + radius * right, y + radius * down) for right, down in corners)
+    return element("polygon", tooltip(content), points=points, fill=colour)
 
 
 def path(points: Iterable[tuple[float, float]]) -> str:

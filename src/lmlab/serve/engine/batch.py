@@ -23,7 +23,7 @@ from lmlab.serve.engine.batch_state import BatchState, fewest_rows, state_usage
 from lmlab.serve.engine.outbox import Outbox, delay_for
 from lmlab.serve.engine.prefill import prefill, score_prompt
 from lmlab.serve.engine.prefix_cache import Prefilled, PrefixCache
-from lmlab.serve.engine.sequence import Finish, GeneratedSequence, Piece
+from lmlab.serve.engine.sequence import Finish, GeneratedSequence, OutputPiece
 from lmlab.serve.errors import NotANumberError, internal_error, log_error
 from lmlab.serve.metrics import Metrics
 
@@ -38,7 +38,7 @@ class Prefill(NamedTuple):
     work: Generator[int, None, Prefilled | None]
 
 
-class Batch:
+class SequenceBatch:
     """Up to `rows` sequences of one model; all methods are for the engine's thread."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Batch:
                 opening=sequence.opening,
                 unknown=sequence.unknown,
             )
-            sequence.send(Piece(prompt=scores))
+            sequence.send(OutputPiece(prompt=scores))
         if sequence.tokens == 0:
             return None
         return (yield from prefill(self.writer, sequence.prompt, self.prefix_cache))
@@ -154,7 +154,7 @@ class Batch:
             self._joining.append((sequence, prefilled.state))
 
     def _reread(self, sequence: GeneratedSequence, window: int) -> None:
-        """Drop a full window and read its last half again, like `decoding.generate.Reader`."""
+        """Drop a full window and read its last half again, like `decoding.generate.StatefulReader`."""
         sequence.context = sequence.context[-length_after_reread(window) :]
         no_cache = PrefixCache(self.prefix_cache.piece, capacity=0)
         self._prefills.append(Prefill(sequence, prefill(self.writer, sequence.context, no_cache)))

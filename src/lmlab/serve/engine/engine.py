@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 
 from lmlab.models.abilities import PredictsNext
-from lmlab.serve.engine.batch import Batch, end_sequence
+from lmlab.serve.engine.batch import SequenceBatch, end_sequence
 from lmlab.serve.engine.outbox import Outbox, delay_for
 from lmlab.serve.engine.prefill import piece_size
 from lmlab.serve.engine.prefix_cache import PREFIX_BYTES, PrefixCache
@@ -51,9 +51,9 @@ class Engine:
         self.prefix_cache = PrefixCache(piece, capacity=prefix_bytes, metrics=self.metrics)
         self._waiting: deque[GeneratedSequence] = deque()
         self._jobs: deque[tuple[Callable[[Callable[[], None]], Any], Future[Any]]] = deque()
-        self._batch: Batch | None = None
+        self._batch: SequenceBatch | None = None
         if writer is not None:
-            self._batch = Batch(
+            self._batch = SequenceBatch(
                 writer,
                 name=name,
                 rows=rows,

@@ -16,7 +16,7 @@ Finish = Literal["", "stop", "length", "cancelled", "error"]
 FINISH: dict[Ended, Finish] = {"": "", "boundary": "stop", "stop": "stop", "length": "length"}
 
 
-class Piece(NamedTuple):
+class OutputPiece(NamedTuple):
     """One piece of output: a token with its text, the end of the sequence, or the scores of its prompt."""
 
     token: int | None = None
@@ -37,7 +37,7 @@ class GeneratedSequence:
     """The maximum number of tokens to generate."""
     sampling: Sampling
     decoder: Decoder
-    send: Callable[[Piece], None]
+    send: Callable[[OutputPiece], None]
     sample: int = 0
     """The index among the sequences with the same seed, each with its own random numbers."""
     boundary: int | None = None
@@ -78,9 +78,9 @@ class GeneratedSequence:
         boundary = token if token in self.ends else self.boundary
         ended = why_ended(token, left=self.tokens - self.written, boundary=boundary, stops=self.stream.stops)
         self.finish = FINISH[ended]
-        self.send(Piece(token=token, text=self.stream.take(ended=bool(ended)), scored=scored, finish=self.finish))
+        self.send(OutputPiece(token=token, text=self.stream.take(ended=bool(ended)), scored=scored, finish=self.finish))
 
     def end(self, finish: Finish, error: str = "") -> None:
         """End without another token."""
         self.finish = finish
-        self.send(Piece(text=self.stream.finish(), finish=finish, error=error))
+        self.send(OutputPiece(text=self.stream.finish(), finish=finish, error=error))

@@ -22,13 +22,13 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from lmlab.serve.beams import search
-from lmlab.serve.disconnect import unless_gone
+from lmlab.serve.disconnect import cancel_on_disconnect
 from lmlab.serve.errors import APIError, internal_error, log_error
 from lmlab.serve.generation import Generation, PieceQueue
-from lmlab.serve.planning import Plan, plan
+from lmlab.serve.planning import GenerationPlan, plan
 from lmlab.serve.schemas import Completion, LenientCompletion
 from lmlab.serve.served import Runs, Served
-from lmlab.serve.waiting import call, refusing, run_in
+from lmlab.serve.waiting import call, queue_errors_as_responses, run_in
 
 PATH = "/v1/completions"
 SHORT = 2000
@@ -76,7 +76,7 @@ TEXT_FORMAT = ResponseFormat(id_prefix="cmpl", object="text_completion", chunk_o
 class TextRequest:
     """A request of either route for texts."""
 
-    make_plan: Callable[[], Plan]
+    make_plan: Callable[[], GenerationPlan]
     stream: bool
     include_usage: bool
     """Whether a stream ends with a chunk that has the number of tokens."""
@@ -91,7 +91,7 @@ async def respond(
 ) -> Response:
     """Generate the texts of a request; the response is one object or a stream of events."""
     queue = PieceQueue(served.engine.outbox)
-    with refusing(served), served.engine.reserve():
+    with queue_errors_as_responses(served), served.engine.reserve():
         prepare = partial(_prepare, text_request.make_plan, queue)
         generation = prepare() if text_request.short else await run_in(text_request.executor, request, prepare)
         served.engine.submit(queue.sequences, reserved=1)
@@ -109,7 +109,7 @@ async def respond(
     if text_request.stream:
         return EventStream(_events(generation, fields, response_format, text_request.include_usage), queue)
     try:
-        found = await unless_gone(request, generation.choices())
+        found = await cancel_on_disconnect(request, generation.choices())
         content = {"choices": list(map(response_format.format_choice, found)), "usage": generation.usage()}
         return await asyncio.to_thread(JSONResponse, {**fields, **content, **warnings})
     finally:
@@ -126,7 +126,7 @@ def is_short(body: Completion) -> bool:
     return texts * (sum(lengths) + len(lengths) * (100 + len(body.logit_bias or {}))) <= SHORT
 
 
-def _prepare(make_plan: Callable[[], Plan], queue: PieceQueue) -> Generation:
+def _prepare(make_plan: Callable[[], GenerationPlan], queue: PieceQueue) -> Generation:
     """Plan a request and make its sequences for the engine; a beam search has none."""
     made = make_plan()
     if made.beams is None:
@@ -134,7 +134,7 @@ def _prepare(make_plan: Callable[[], Plan], queue: PieceQueue) -> Generation:
     return Generation(made, queue)
 
 
-def _warnings(made: Plan) -> dict[str, list[str]]:
+def _warnings(made: GenerationPlan) -> dict[str, list[str]]:
     """The field `warnings`, if there are any; clients accept fields that they do not know."""
     return {"warnings": made.warnings} if made.warnings else {}
 

@@ -29,7 +29,8 @@ def predict(runs: Runs) -> APIRouter:
         given = body.input if isinstance(body.input, list) else [body.input]
         items = [PredictItem(text=each) if isinstance(each, str) else each for each in given]
         examples = [
-            Example(predictor.task.as_read(each.text), each.second, choices=tuple(each.choices or ())) for each in items
+            Example(predictor.task.to_input(each.text), each.second, choices=tuple(each.choices or ()))
+            for each in items
         ]
         with checking("input"):
             await asyncio.to_thread(_check_examples, predictor.task, examples)

@@ -1,4 +1,7 @@
-// Requests to the server; the browser sends the cookie that it got with the printed link.
+// Requests to the server; the browser sends the cookie that it got with the printed link. A saved lecture has none:
+// there the answers are those that were recorded with it.
+
+import { answer, decode, encode, isRecording, isSaved } from "./recording.js";
 
 const check = async response => {
   if (response.ok) return response;
@@ -29,12 +32,18 @@ const send = async (address, body, signal) =>
     }),
   );
 
-export const get = async (name, query, signal) => (await check(await fetch(path(name, query), { signal }))).json();
-export const post = async (name, body, signal) => (await send(path(name), body, signal)).json();
-export const bytes = async (name, body, signal) => (await send(path(name), body, signal)).arrayBuffer();
+export const get = (name, query, signal) =>
+  answer(path(name, query), null, async () => (await check(await fetch(path(name, query), { signal }))).json());
+export const post = (name, body, signal) =>
+  answer(path(name), body, async () => (await send(path(name), body, signal)).json());
+export const bytes = async (name, body, signal) =>
+  decode(
+    await answer(path(name), body, async () => encode(await (await send(path(name), body, signal)).arrayBuffer())),
+  );
 
 /** A route of `lmlab serve`, which the studio has too. */
-export const postV1 = async (name, body, signal) => (await send(`/v1/${name}`, body, signal)).json();
+export const postV1 = (name, body, signal) =>
+  answer(`/v1/${name}`, body, async () => (await send(`/v1/${name}`, body, signal)).json());
 
 /** The responses for several runs, and the runs that are `refused`; an error if all are. */
 export const forEachRun = async (runs, request) => {
@@ -62,8 +71,7 @@ async function* blocks(response) {
   }
 }
 
-/** The chunks of a streamed completion, from the API of `lmlab serve`. */
-export async function* complete(body, signal) {
+const stream = async function* (body, signal) {
   const response = await send("/v1/completions", { ...body, stream: true }, signal);
   for await (const { data } of blocks(response)) {
     if (data === "[DONE]") return;
@@ -72,7 +80,21 @@ export async function* complete(body, signal) {
     yield chunk;
   }
   throw new Error("the server ended before the text did");
-}
+};
+
+/** The chunks of a streamed completion, from the API of `lmlab serve`. */
+export const complete = async function* (body, signal) {
+  if (!isSaved() && !isRecording()) return yield* stream(body, signal);
+  const collect = async () => {
+    const chunks = [];
+    for await (const chunk of stream(body, signal)) chunks.push(chunk);
+    return chunks;
+  };
+  for (const chunk of await answer("/v1/completions", body, collect)) {
+    if (isSaved()) await new Promise(requestAnimationFrame); // the text is written as it was then
+    yield chunk;
+  }
+};
 
 /** Listen to server-sent events: `on` maps their names to functions. By fetch, whose errors have messages. */
 const listen = (name, query, on) => {
@@ -99,6 +121,7 @@ export const hear = (event, listener) => {
   heard[event] = listener;
 };
 export const follow = (runs, points) => {
+  if (isSaved()) return;
   heard.points = points;
   const asked = JSON.stringify(runs);
   if (asked === followed) return;

@@ -1,8 +1,8 @@
 // Curves: lines against a logarithmic axis, with names at their ends, and a mark for every point.
 
 import { s, cut, number, short } from "./dom.js";
-import { dashes, runColour } from "./colours.js";
-import { mark } from "./parts.js";
+import { colourOf, dashesOf, numberOf } from "./colours.js";
+import { mark, shape } from "./parts.js";
 
 const ticks = (low, high, most = 6) => {
   const rough = (high - low) / most,
@@ -24,7 +24,7 @@ const decades = (low, high) => {
   return found.length > 9 ? found.filter(each => String(each.toPrecision(1)).startsWith("1")) : found;
 };
 
-/** series: [{name, index, points: [{x, y, says}], dots?: [...]}] */
+/** series: [{name, points: [{x, y, says}], dots?: [...], smooth?: [{x, y}]}] */
 export const lineChart = (series, { width, xLabel, yLabel, height = 380 }) => {
   const left = 58,
     right = Math.min(170, Math.max(90, width * 0.2)),
@@ -74,7 +74,7 @@ export const lineChart = (series, { width, xLabel, yLabel, height = 380 }) => {
   ];
   const ends = [];
   const lines = series.map(each => {
-    const colour = runColour(each.index),
+    const colour = colourOf(each.name),
       points = each.points.filter(point => point.x > 0 && Number.isFinite(point.y)),
       dots = (each.dots ?? points).filter(point => point.x > 0 && Number.isFinite(point.y));
     const last = dots.at(-1) ?? points.at(-1);
@@ -85,7 +85,16 @@ export const lineChart = (series, { width, xLabel, yLabel, height = 380 }) => {
           points: points.map(point => `${X(point.x).toFixed(1)},${Y(point.y).toFixed(1)}`).join(" "),
           fill: "none",
           "stroke-width": each.dots ? 1.2 : 2.2,
-          opacity: each.dots ? 0.55 : 1,
+          opacity: each.smooth ? 0.25 : each.dots ? 0.55 : 1,
+          "stroke-linejoin": "round",
+          style: { stroke: colour },
+        }),
+      each.smooth?.length > 1 &&
+        s("polyline", {
+          class: "smooth",
+          points: each.smooth.map(point => `${X(point.x).toFixed(1)},${Y(point.y).toFixed(1)}`).join(" "),
+          fill: "none",
+          "stroke-width": 1.8,
           "stroke-linejoin": "round",
           style: { stroke: colour },
         }),
@@ -95,15 +104,13 @@ export const lineChart = (series, { width, xLabel, yLabel, height = 380 }) => {
           points: dots.map(point => `${X(point.x).toFixed(1)},${Y(point.y).toFixed(1)}`).join(" "),
           fill: "none",
           "stroke-width": 2.4,
-          "stroke-dasharray": dashes[each.index % 8],
+          "stroke-dasharray": dashesOf(numberOf(each.name)),
           style: { stroke: colour },
         }),
       dots.map(point =>
-        mark(
-          point.says,
-          [s("circle", { cx: X(point.x), cy: Y(point.y), r: dots.length > 60 ? 2.2 : 4, style: { fill: colour } })],
-          { box: [X(point.x) - 7, Y(point.y) - 7, 14, 14] },
-        ),
+        mark(point.says, [shape(numberOf(each.name), X(point.x), Y(point.y), dots.length > 60 ? 2.2 : 4)], {
+          box: [X(point.x) - 7, Y(point.y) - 7, 14, 14],
+        }),
       ),
     ];
   });
@@ -111,12 +118,13 @@ export const lineChart = (series, { width, xLabel, yLabel, height = 380 }) => {
   for (let i = 1; i < ends.length; i++) ends[i].at = Math.max(ends[i].at, ends[i - 1].at + 16);
   const over = ends.length ? ends.at(-1).at - (height - bottom) : 0;
   if (over > 0) for (const end of ends) end.at -= over;
-  const letters = Math.floor((right - 22) / 7.2);
+  const letters = Math.floor((right - 30) / 7.2);
   const names = ends.map(({ y, at, each, colour }) => [
     s("path", { d: `M${width - right + 2},${y}L${width - right + 12},${at}`, fill: "none", style: { stroke: colour } }),
+    shape(numberOf(each.name), width - right + 18, at, 4),
     s(
       "text",
-      { x: width - right + 15, y: at + 4, style: { fill: colour, "font-weight": 600, "font-size": "12.5px" } },
+      { x: width - right + 26, y: at + 4, style: { "font-weight": 600, "font-size": "12.5px" } },
       cut(each.name, letters),
       s("title", {}, each.name),
     ),
@@ -132,3 +140,14 @@ export const lineChart = (series, { width, xLabel, yLabel, height = 380 }) => {
 
 export const pointSays = (name, what, point, unit, xLabel) =>
   `${name}, ${what}: ${number(point.y)} ${unit} at ${short(point.x)} ${xLabel}`;
+
+/** A curve smoothed by an exponential moving average, without the bias of its start (as in Adam); 0 changes nothing. */
+export const smooth = (points, weight) => {
+  let sum = 0,
+    norm = 0;
+  return points.map(point => {
+    sum = weight * sum + (1 - weight) * point.y;
+    norm = weight * norm + (1 - weight);
+    return { x: point.x, y: sum / norm };
+  });
+};

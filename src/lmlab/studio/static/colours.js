@@ -35,9 +35,40 @@ export const scale = (share, hue = 262) => {
 /** A value from -1 to 1: blue above zero, orange below (as in pages/figures.py), as strong as it is far from 0. */
 export const diverging = value => scale(Math.abs(value), value < 0 ? 45 : 262);
 
-/** The ink that can be read on a colour of the scale. */
-export const inkOn = share => (lightness(Math.min(1, Math.max(0, share))) > 0.62 ? "#10141c" : "#ffffff");
+/** The relative luminance of #rrggbb (WCAG 2). */
+export const luminance = colour => {
+  const [red, green, blue] = [1, 3, 5]
+    .map(at => parseInt(colour.slice(at, at + 2), 16) / 255)
+    .map(value => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+};
 
-/** The colour of the n-th run, a rule of the style sheet. */
-export const runColour = index => `var(--c${index % 8})`;
-export const dashes = ["", "7 4", "2 3", "10 3 2 3", "4 2", "1 3", "12 4", "6 2 2 2"];
+/** The ink that can be read on a colour of the scale: black or white, whichever has the higher contrast. */
+export const inkOn = (share, sign = 1) =>
+  luminance(diverging(sign * Math.min(1, Math.abs(share)) || 0)) > 0.179 ? "#000000" : "#ffffff";
+
+/** The n-th colour for groups, a rule of the style sheet; the palette of pages/figures/palette.py. */
+export const runColour = number => `var(--c${number % COLOURS})`;
+const COLOURS = 10;
+
+/** The dashes of the n-th line, so that lines can be told apart without colour. */
+export const dashesOf = number => DASHES[number % DASHES.length];
+const DASHES = ["", "7 4", "2 3", "10 3 2 3", "4 2", "1 3", "12 4"];
+
+/** The number of each run's colour: the server's, unless a run that was shown before has it and another is free. */
+const numbers = new Map();
+let wanted = new Map();
+export const knowRuns = runs => {
+  wanted = new Map(runs.map(run => [run.name, run.colour]));
+};
+export const numberOf = name => {
+  if (!numbers.has(name)) {
+    const own = wanted.get(name) ?? 0,
+      taken = new Set(numbers.values()),
+      order = Array.from({ length: COLOURS }, (_, step) => (own + step) % COLOURS);
+    numbers.set(name, order.find(each => !taken.has(each)) ?? own);
+  }
+  return numbers.get(name);
+};
+/** The colour of a run, the same in every view. */
+export const colourOf = name => runColour(numberOf(name));

@@ -25,7 +25,13 @@ export const h = (tag, attributes, ...children) => fill(document.createElement(t
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
 /** White space that can be seen. */
-export const visible = piece => piece.replaceAll(" ", "·").replaceAll("\n", "⏎").replaceAll("\t", "⇥") || "∅";
+export const visible = piece =>
+  piece
+    .replaceAll(" ", "·")
+    .replaceAll("\n", "⏎")
+    .replaceAll("\t", "⇥")
+    .replaceAll("\r", "␍")
+    .replace(/[\p{Cc}\p{Cf}\p{Zs}\p{Zl}\p{Zp}]/gu, each => `\\u{${each.codePointAt(0).toString(16)}}`) || "∅";
 
 const pen = document.createElement("canvas").getContext("2d");
 /** How wide a text is in the monospaced font of the pictures. */

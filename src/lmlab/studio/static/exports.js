@@ -1,6 +1,7 @@
 // What is seen, as a file: SVG and PNG of the pictures, JSON of the numbers, and one HTML page that needs nothing else.
 
 import { h, s } from "./dom.js";
+import { isSaved } from "./recording.js";
 
 const STYLES = [
   "fill",
@@ -179,7 +180,7 @@ export const exportBar = view => {
     svg: "The pictures as vectors",
     png: "The pictures as pixels",
     json: "The numbers",
-    html: "The whole view in one file",
+    ...(isSaved() ? {} : { html: "The whole view in one file" }),
   };
   const copy = h(
     "button",
@@ -205,6 +206,6 @@ export const exportBar = view => {
     Object.entries(kinds).map(([kind, title]) =>
       h("button", { type: "button", title, "data-export": kind, onclick: run(kind) }, kind.toUpperCase()),
     ),
-    copy,
+    !isSaved() && copy,
   );
 };

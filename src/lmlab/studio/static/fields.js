@@ -1,7 +1,7 @@
 // Form fields that are bound to the state of a page, and the choice of runs.
 
 import { h } from "./dom.js";
-import { runColour } from "./colours.js";
+import { swatch } from "./parts.js";
 
 /** A labelled input that is bound to one value of the page's state, in both directions. */
 export const field = (
@@ -20,12 +20,16 @@ export const field = (
   },
 ) => {
   let timer;
+  const take = () => page.pending.has(name) && page.set({});
   input.addEventListener(event, () => {
     clearTimeout(timer);
-    const update = () => page.set({ [name]: get(input) });
-    wait ? (timer = setTimeout(update, wait)) : update();
+    if (!wait) return page.set({ [name]: get(input) });
+    page.pending.set(name, () => get(input));
+    timer = setTimeout(take, wait);
   });
+  if (wait) input.addEventListener("change", take); // when the field is left, so that the address has what was typed
   page.follow(state => {
+    if (page.pending?.has(name)) return;
     if (document.activeElement !== input || event === "change") set(input, state[name]);
   });
   return h("label", { class: whole ? "field wide" : "field" }, label, input);
@@ -42,7 +46,10 @@ export const numberField = (page, label, name, { min, max, step = 1 }) =>
   field(page, label, h("input", { type: "number", min, max, step, name }), {
     name,
     event: "change",
-    get: each => Math.min(max, Math.max(min, Number(each.value) || min)),
+    get: each => {
+      const given = each.value.trim() === "" ? NaN : Number(each.value);
+      return Number.isFinite(given) ? Math.min(max, Math.max(min, given)) : page.state[name];
+    },
   });
 
 /** A slider that shows its number. */
@@ -113,7 +120,7 @@ export class RunPicker extends HTMLElement {
                   const next = !several
                     ? run.name
                     : event.target.checked
-                      ? [...now.filter(each => each !== run.name), run.name].slice(-8)
+                      ? [...now.filter(each => each !== run.name), run.name].slice(-10)
                       : now.filter(each => each !== run.name);
                   page.set({ [name]: next });
                 },
@@ -122,7 +129,7 @@ export class RunPicker extends HTMLElement {
                 "label",
                 {},
                 input,
-                several && index >= 0 && h("span", { class: "swatch", style: { "--c": runColour(index) } }),
+                index >= 0 && swatch(run.name),
                 run.name,
                 h("small", {}, run.task ?? run.kind),
               );

@@ -1,8 +1,8 @@
 // Figures of the analyses (pages/figures.py) as SVG: one function for each kind, and a table of its numbers.
 
 import { h, s, cut, number, percent, visible, wide } from "./dom.js";
-import { runColour } from "./colours.js";
-import { colouredText, mark } from "./parts.js";
+import { dashesOf, runColour } from "./colours.js";
+import { colouredText, mark, shape } from "./parts.js";
 import { heatMap } from "./heat.js";
 
 const format = (value, unit) =>
@@ -53,14 +53,14 @@ const describeBar = (bar, unit) => {
   return `${bar.name}: ${format(bar.value, unit)}${interval && interval + format(bar.high, unit)}${others.join("")}`;
 };
 
-const bars = ({ bars: list, unit, least, most, line }, width) => {
+const bars = ({ bars: list, unit, least, most, line }, width, names) => {
   const ends = list
     .flatMap(bar => [bar.value, bar.low, bar.high, ...(bar.others ?? []).map(([, value]) => value)])
     .filter(Number.isFinite);
   const low = Math.min(least ?? 0, ...ends),
     high = Math.max(most ?? Math.max(...ends, low + 1e-9), low + 1e-9);
   const letters = Math.max(10, Math.min(32, Math.floor(width / 16))),
-    left = 10 + widest(list.map(bar => cut(bar.name, letters))),
+    left = 10 + widest((names.length ? names : list.map(bar => bar.name)).map(name => cut(name, letters))),
     room = Math.max(60, Math.min(560, width - left - 64)),
     row = 26,
     whole = left + room + 64;
@@ -68,7 +68,7 @@ const bars = ({ bars: list, unit, least, most, line }, width) => {
   const others = [...new Set(list.flatMap(bar => (bar.others ?? []).map(([name]) => name)))],
     circle = (index, x, y) =>
       s("circle", { cx: x, cy: y, r: 4.5, fill: "none", "stroke-width": 2, style: { stroke: runColour(1 + index) } });
-  const [names, more] = key(others, circle, { x: 2, y: row * list.length + 8, width: whole }),
+  const [signs, more] = key(others, circle, { x: 2, y: row * list.length + 8, width: whole }),
     height = row * list.length + 8 + more;
   return s(
     "svg",
@@ -110,13 +110,13 @@ const bars = ({ bars: list, unit, least, most, line }, width) => {
         "stroke-dasharray": "3 4",
         style: { stroke: "var(--soft)" },
       }),
-    names,
+    signs,
   );
 };
 
 const lines = ({ steps, lines: list, unit, x_label: label, title }, width) => {
   const legendAtSide = width >= 560,
-    right = legendAtSide ? Math.min(260, 20 + widest(list.map(([name]) => name)) * 1.08) : 12,
+    right = legendAtSide ? Math.min(270, 32 + widest(list.map(([name]) => name)) * 1.08) : 12,
     left = 58,
     top = 12,
     high = 240,
@@ -137,17 +137,13 @@ const lines = ({ steps, lines: list, unit, x_label: label, title }, width) => {
     .map(([name, values], index) => ({ name, index, y: Y(values.at(-1) ?? low) }))
     .sort((a, b) => a.y - b.y)
     .map(end => ({ ...end, at: (before = Math.max(end.y, before + 15)) }));
-  const dash = (index, x, y) =>
-    s("line", { x1: x - 6, x2: x + 6, y1: y, y2: y, "stroke-width": 2.6, style: { stroke: runColour(index) } });
+  const dash = (index, x, y) => shape(index, x, y, 4.5);
   const [names, more] = legendAtSide
     ? [
-        ends.map(end =>
-          s(
-            "text",
-            { x: left + room + 10, y: end.at + 4, style: { fill: runColour(end.index), "font-weight": 600 } },
-            cut(end.name, 32),
-          ),
-        ),
+        ends.map(end => [
+          shape(end.index, left + room + 14, end.at, 4),
+          s("text", { x: left + room + 23, y: end.at + 4, style: { "font-weight": 600 } }, cut(end.name, 32)),
+        ]),
         0,
       ]
     : key(
@@ -174,28 +170,21 @@ const lines = ({ steps, lines: list, unit, x_label: label, title }, width) => {
         points: values.map((value, step) => (Number.isFinite(value) ? `${X(step)},${Y(value)}` : "")).join(" "),
         fill: "none",
         "stroke-width": 2.2,
+        "stroke-dasharray": dashesOf(index),
         style: { stroke: runColour(index) },
       }),
       values.map(
         (value, step) =>
           Number.isFinite(value) &&
-          mark(
-            `${name}, ${label} ${steps[step]}: ${format(value, unit)}`,
-            [s("circle", { cx: X(step), cy: Y(value), r: 4, style: { fill: runColour(index) } })],
-            { box: [X(step) - 7, Y(value) - 7, 14, 14] },
-          ),
+          mark(`${name}, ${label} ${steps[step]}: ${format(value, unit)}`, [shape(index, X(step), Y(value), 4)], {
+            box: [X(step) - 7, Y(value) - 7, 14, 14],
+          }),
       ),
     ]),
     names,
   );
 };
 
-const SHAPES = [
-  (x, y) => s("circle", { cx: x, cy: y, r: 4.5 }),
-  (x, y) => s("rect", { x: x - 4, y: y - 4, width: 8, height: 8 }),
-  (x, y) => s("path", { d: `M${x},${y - 5}l5,9h-10z` }),
-  (x, y) => s("path", { d: `M${x},${y - 6}l6,6l-6,6l-6,-6z` }),
-];
 const scatter = ({ dots, title }, width) => {
   const groups = [...new Set(dots.map(dot => dot.group))],
     xs = dots.map(dot => dot.x),
@@ -204,34 +193,29 @@ const scatter = ({ dots, title }, width) => {
     size = Math.min(520, width - (legendAtSide ? 160 : 2));
   const scale = (value, list) =>
     14 + ((size - 28) * (value - Math.min(...list))) / (Math.max(...list) - Math.min(...list) || 1);
-  const shape = (at, x, y) => {
-    const found = SHAPES[at % 4](x, y);
-    found.style.setProperty("fill", runColour(at));
-    found.setAttribute("fill-opacity", "0.75");
-    return found;
-  };
+  const dot = (at, x, y) => shape(at, x, y, 4.5, { "fill-opacity": "0.75" });
   const [names, more] =
     groups.length < 2
       ? [[], 0]
       : legendAtSide
         ? [
             groups.map((group, at) => [
-              shape(at, size + 14, 16 + 20 * at),
+              dot(at, size + 14, 16 + 20 * at),
               s("text", { x: size + 26, y: 20 + 20 * at }, cut(group, 18)),
             ]),
             0,
           ]
-        : key(groups, shape, { x: 2, y: size + 4, width: size });
+        : key(groups, dot, { x: 2, y: size + 4, width: size });
   const whole = size + (legendAtSide ? 160 : 0),
     height = size + more;
   return s(
     "svg",
     { width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "group", "aria-label": title },
     s("rect", { x: 0.5, y: 0.5, width: size - 1, height: size - 1, rx: 8, fill: "none", class: "grid" }),
-    dots.map(dot => {
-      const x = scale(dot.x, xs),
-        y = size - scale(dot.y, ys);
-      return mark(`${dot.group}: ${dot.label}`, [shape(groups.indexOf(dot.group), x, y)], {
+    dots.map(each => {
+      const x = scale(each.x, xs),
+        y = size - scale(each.y, ys);
+      return mark(`${each.group}: ${each.label}`, [dot(groups.indexOf(each.group), x, y)], {
         box: [x - 7, y - 7, 14, 14],
       });
     }),
@@ -254,13 +238,18 @@ const coloured = ({ pieces, most, unit }, width) => {
 
 const KINDS = { Heatmap: heat, Bars: bars, Lines: lines, Scatter: scatter, ColouredText: coloured };
 
-/** What an analysis found: its sentence, its pictures, its notes. */
-export const drawAnalysis = (shown, width) =>
+/** The names of all bars of some analyses. */
+const barNames = analyses =>
+  analyses.flatMap(each => each.figures.flatMap(figure => (figure.bars ?? []).map(bar => bar.name)));
+
+/** What an analysis found: its sentence, pictures and notes. Its bars begin where those of the others `among` do. */
+export const drawAnalysis = (shown, width, among = []) =>
   [
     h("p", {}, h("b", {}, shown.lead)),
     shown.figures.map(
       figure =>
-        KINDS[figure.kind] && h("figure", {}, h("figcaption", {}, figure.title), KINDS[figure.kind](figure, width)),
+        KINDS[figure.kind] &&
+        h("figure", {}, h("figcaption", {}, figure.title), KINDS[figure.kind](figure, width, barNames(among))),
     ),
     shown.notes.map(note => h("p", { class: "lead" }, note)),
   ]

@@ -1,11 +1,15 @@
-// A lecture at the bottom of the page: the address has the number of its view; arrow keys go forward and back.
+// A lecture fills the screen: the title of a slide above its view, its number below. The address has the number.
 
 import { h } from "./dom.js";
 import { get } from "./api.js";
+import { isSaved } from "./recording.js";
 import { parse } from "./state.js";
 
-const foot = document.getElementById("lecture");
-let lecture = null;
+const foot = document.getElementById("lecture"),
+  head = document.getElementById("slide-title"),
+  root = document.documentElement;
+let lecture = null,
+  withNotes = false;
 
 /** The lecture of the folder, or a default one for its runs. */
 export const readLecture = async runs => {
@@ -14,22 +18,45 @@ export const readLecture = async runs => {
   return { ...found, lecture, own: found.lecture !== null };
 };
 
-const makeDefault = runs => {
-  const withAbility = ability => runs.filter(run => run.weights && run.does.includes(ability)).map(run => run.name);
+/** The runs of the text that most runs were trained on, one of each kind, oldest systems first. */
+const comparable = runs => {
+  const texts = new Map();
+  for (const run of runs.filter(each => each.weights && !each.task)) {
+    const text = run.text?.id || run.name;
+    texts.set(text, [...(texts.get(text) ?? []), run]);
+  }
+  const most = [...texts.values()].sort((a, b) => b.length - a.length)[0] ?? [];
+  const once = [...new Map(most.toReversed().map(run => [run.kind, run])).values()];
+  return once.sort((a, b) => (a.year ?? 0) - (b.year ?? 0));
+};
+
+/** A first lecture about the runs of a folder: a slide for each thing that they can do. */
+const makeDefault = all => {
+  const runs = comparable(all);
+  const withAbility = (ability, among = runs) =>
+    among.filter(run => run.weights && run.does.includes(ability)).map(run => run.name);
   const link = (view, names, more = {}) =>
     `#/${view}?${new URLSearchParams([...names.map(name => ["run", name]), ...Object.entries(more)])}`;
   const next = withAbility("next token"),
     masked = withAbility("masks"),
-    translators = withAbility("target text"),
-    attending = runs.filter(run => run.weights && run.heads !== null).map(run => run.name);
+    translators = withAbility("target text", all),
+    attending = runs.filter(run => run.heads !== null).map(run => run.name),
+    recurrent = runs.filter(run => run.window === null && run.does.includes("vectors")).map(run => run.name);
   const views = [
-    { title: "The runs and their learning curves", link: "#/runs", note: "Which one learns most from the same text?" },
+    {
+      title: "The runs and their learning curves",
+      link: link(
+        "runs",
+        runs.slice(0, 6).map(run => run.name),
+      ),
+      note: "Which one learns most from the same text?",
+    },
   ];
   if (next.length)
     views.push(
       {
         title: "What comes next?",
-        link: link("next", next.slice(0, 3), { text: "Return a new" }),
+        link: link("next", next.slice(0, 3)),
         note: "Continue the text: which run makes sense?",
       },
       { title: "What surprises them", link: link("surprisal", next.slice(0, 2)), note: "Where do they differ?" },
@@ -43,6 +70,8 @@ const makeDefault = runs => {
   if (translators.length)
     views.push({ title: "Translating", link: link("translate", translators.slice(0, 1)), note: "" });
   if (attending.length) views.push({ title: "Attention", link: link("attention", attending.slice(0, 1)), note: "" });
+  if (recurrent.length)
+    views.push({ title: "One cell", link: link("cells", recurrent.slice(0, 1)), note: "What does it react to?" });
   return { title: "A first look", views };
 };
 
@@ -52,58 +81,91 @@ export const address = index => {
   return `${link}${link.includes("?") ? "&" : "?"}slide=${index + 1}`;
 };
 
-const go = by => {
-  const now = Number(parse(location.hash).query.get("slide")) - 1,
-    next = now + by;
-  if (lecture?.views[next]) location.hash = address(next);
+export const firstSlide = async runs => {
+  await readLecture(runs);
+  return address(0);
+};
+
+const current = () => Number(parse(location.hash).query.get("slide")) - 1;
+const goTo = index => {
+  if (lecture?.views[index]) location.hash = address(index);
+};
+
+/** Fill the screen, where the browser allows it. */
+export const begin = () => {
+  root.requestFullscreen?.().catch(() => {});
 };
 
 export const leave = () => {
-  location.hash = location.hash.replace(/[?&]slide=\d+/, "");
+  if (document.fullscreenElement) document.exitFullscreen().catch(() => {});
+  root.classList.remove("form", "blank");
+  location.hash = "#/lecture";
 };
 
-/** Show the lecture at the bottom of the page, if the address names one of its views. */
+const toggle = name => () => {
+  if (name === "notes") withNotes = !withNotes;
+  else root.classList.toggle(name);
+  showFoot(current());
+};
+
+const button = (label, title, act, more = {}) =>
+  h("button", { type: "button", title, "aria-label": title, onclick: act, ...more }, label);
+
+const showFoot = index => {
+  const view = lecture.views[index],
+    last = lecture.views.length - 1;
+  head.textContent = view.title;
+  const parts = [
+    button("◀", "Back (←)", () => goTo(index - 1), { disabled: index === 0, "data-do": "back" }),
+    h("b", { class: "number" }, `${index + 1} / ${last + 1}`),
+    button("▶", "On (→)", () => goTo(index + 1), { disabled: index === last, "data-do": "on" }),
+    h("p", { class: "notes", "aria-live": "polite" }, withNotes ? view.note : ""),
+    view.note &&
+      button("Note", "Show the note for the speaker (N)", toggle("notes"), { "aria-pressed": String(withNotes) }),
+    !isSaved() &&
+      button("Form", "Show the fields of the view (F)", toggle("form"), {
+        "aria-pressed": String(root.classList.contains("form")),
+      }),
+    button("End", "End the lecture (Esc)", leave),
+  ];
+  foot.replaceChildren(...parts.filter(Boolean));
+};
+
+/** Show a slide of the lecture, if the address names one. */
 export const showSlide = async (index, runs) => {
   const on = Number.isInteger(index) && index > 0;
-  document.documentElement.classList.toggle("large", on);
-  foot.hidden = !on;
-  if (!on) return;
-  if (!lecture) await readLecture(runs);
-  const view = lecture.views[index - 1];
-  if (!view) return leave();
-  foot.replaceChildren(
-    h(
-      "button",
-      { type: "button", "aria-label": "Back", title: "Back (←)", disabled: index === 1, onclick: () => go(-1) },
-      "◀",
-    ),
-    h(
-      "p",
-      { "aria-live": "polite" },
-      h("b", {}, `${index} / ${lecture.views.length} · ${view.title}`),
-      view.note && h("small", {}, view.note),
-    ),
-    h(
-      "button",
-      {
-        type: "button",
-        "aria-label": "On",
-        title: "On (→)",
-        disabled: index === lecture.views.length,
-        onclick: () => go(1),
-      },
-      "▶",
-    ),
-    h("button", { type: "button", title: "End the lecture (Esc)", onclick: leave }, "End"),
-  );
+  if (on && !lecture) await readLecture(runs);
+  const known = on && lecture.views[index - 1];
+  root.classList.toggle("lecture", Boolean(known));
+  foot.hidden = head.hidden = !known;
+  if (known) showFoot(index - 1);
+  else if (on) leave();
 };
 
+const KEYS = {
+  PageDown: () => goTo(current() + 1),
+  PageUp: () => goTo(current() - 1),
+  ArrowRight: () => goTo(current() + 1),
+  ArrowLeft: () => goTo(current() - 1),
+  Home: () => goTo(0),
+  End: () => goTo(lecture.views.length - 1),
+  Escape: leave,
+  f: toggle("form"),
+  n: toggle("notes"),
+  b: () => root.classList.toggle("blank"),
+};
+/** Keys that mean a slide even in a field or on a mark of a picture. */
+const ALWAYS = new Set(["PageDown", "PageUp", "Escape"]);
+
 addEventListener("keydown", event => {
-  if (foot.hidden || event.ctrlKey || event.metaKey || event.altKey) return;
-  const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) || event.target.closest?.(".mark");
-  if (event.key === "PageDown" || (event.key === "ArrowRight" && !typing)) go(1);
-  else if (event.key === "PageUp" || (event.key === "ArrowLeft" && !typing)) go(-1);
-  else if (event.key === "Escape") leave();
-  else return;
+  const act = KEYS[event.key];
+  if (!act || foot.hidden || event.ctrlKey || event.metaKey || event.altKey) return;
+  const busy = event.target.closest?.("input, textarea, select, .mark, [contenteditable]");
+  if (busy && !ALWAYS.has(event.key)) return;
+  act();
   event.preventDefault();
+});
+
+document.addEventListener("fullscreenchange", () => {
+  if (!document.fullscreenElement && !foot.hidden) leave(); // Escape ends both
 });

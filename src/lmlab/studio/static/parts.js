@@ -1,7 +1,7 @@
 // Parts of views: marks that can be focused, tables, coloured texts, legends and bars.
 
 import { h, s, cut, visible, wide } from "./dom.js";
-import { inkOn, scale, diverging } from "./colours.js";
+import { diverging, inkOn, numberOf, runColour, scale } from "./colours.js";
 
 /** A mark of a picture; its text is shown when it is pointed at or focused. */
 export const mark = (says, children, { pick, box, ...more } = {}) =>
@@ -18,6 +18,39 @@ export const mark = (says, children, { pick, box, ...more } = {}) =>
     children,
     box && s("rect", { class: "ring", x: box[0], y: box[1], width: box[2], height: box[3], rx: 4 }),
   );
+
+/** Corners of the marks of lines, by the number of their colour, as in pages/figures/palette.py; none is a circle. */
+const CORNERS = [
+  [],
+  [-1, -1, 1, -1, 1, 1, -1, 1],
+  [0, -1.3, 1.3, 1, -1.3, 1],
+  [0, -1.4, 1.4, 0, 0, 1.4, -1.4, 0],
+  [
+    ...[-0.4, -1.3, 0.4, -1.3, 0.4, -0.4, 1.3, -0.4, 1.3, 0.4, 0.4, 0.4],
+    ...[0.4, 1.3, -0.4, 1.3, -0.4, 0.4, -1.3, 0.4, -1.3, -0.4, -0.4, -0.4],
+  ],
+];
+
+/** The mark that goes with the n-th colour: colour and shape together tell lines apart, also in grey. */
+export const shape = (number, x, y, radius, more = {}) => {
+  const corners = CORNERS[number % CORNERS.length],
+    style = { fill: runColour(number) };
+  if (!corners.length) return s("circle", { cx: x, cy: y, r: radius, style, ...more });
+  const points = corners.map((each, index) => (each * radius + (index % 2 ? y : x)).toFixed(1)).join(" ");
+  return s("polygon", { points, style, ...more });
+};
+
+/** The mark of a run beside its name. */
+export const swatch = name =>
+  s(
+    "svg",
+    { class: "swatch", width: 14, height: 14, viewBox: "0 0 14 14", "aria-hidden": "true", "data-small": true },
+    shape(numberOf(name), 7, 7, 5),
+  );
+
+/** A number with its noun: "1 token", "2 tokens". */
+export const count = (number, noun, plural = `${noun}s`) =>
+  `${number.toLocaleString("en")} ${number === 1 ? noun : plural}`;
 
 /** A table; numbers are aligned to the right. */
 export const table = (caption, head, rows) =>
@@ -90,13 +123,18 @@ export const colouredText = (pieces, width, { size = 14 } = {}) => {
                 y: each.sign > 0 ? y + high - 2.5 : y,
                 width: w - 2,
                 height: 2.5,
-                fill: inkOn(each.share),
+                fill: inkOn(each.share, each.sign),
                 opacity: Math.min(1, 0.2 + each.share),
               })
             : null,
           s(
             "text",
-            { class: "mono", x: x + 2, y: y + size + 4, style: { fill: inkOn(each.share), "font-size": `${size}px` } },
+            {
+              class: "mono",
+              x: x + 2,
+              y: y + size + 4,
+              style: { fill: inkOn(each.share, each.sign), "font-size": `${size}px` },
+            },
             shown,
           ),
         ],
@@ -119,6 +157,17 @@ export const colouredText = (pieces, width, { size = 14 } = {}) => {
       "aria-label": "Coloured text",
     },
     marks,
+  );
+};
+
+/** One block for each item, side by side where they fit: `draw(item, width)` returns what is in it. */
+export const sideBySide = (items, width, draw, { least = 420, gap = 24 } = {}) => {
+  const columns = Math.max(1, Math.min(items.length, Math.floor((width + gap) / (least + gap)))),
+    each = Math.floor((width - gap * (columns - 1)) / columns);
+  return h(
+    "div",
+    { class: "columns", style: { "--columns": columns } },
+    items.map(item => h("div", {}, draw(item, each))),
   );
 };
 
@@ -156,7 +205,7 @@ export const legend = (label, stops, share, { signed = false } = {}) => {
               x: 70 + index * w + w / 2 - 1,
               y: 16,
               "text-anchor": "middle",
-              style: { fill: inkOn(Math.abs(part)) },
+              style: { fill: inkOn(part, signed && part < 0 ? -1 : 1) },
             },
             String(each).replace("-", "−"),
           ),
@@ -166,11 +215,12 @@ export const legend = (label, stops, share, { signed = false } = {}) => {
   );
 };
 
-/** Bars with names: {piece, share, kept?, says, pick?}, as wide as the column; `whole` is the value of a full bar. */
-export const bars = (rows, colour, width, whole) => {
+/** Bars with names: {piece, share, kept?, says, pick?}, as wide as the column; `whole` is the value of a full bar.
+ * `names` are those of all bars that begin at the same x. */
+export const bars = (rows, colour, width, whole, names = rows.map(row => row.piece)) => {
   width = Math.min(width, 640);
   const high = 26,
-    letters = Math.min(150, Math.max(70, ...rows.map(row => wide(cut(visible(row.piece), 16)) + 10))),
+    letters = Math.min(150, Math.max(70, ...names.map(name => wide(cut(visible(name), 16)) + 10))),
     room = Math.max(40, width - letters - 62);
   const most = whole ?? Math.max(...rows.map(row => Math.max(row.share, row.kept ?? 0)), 1e-9);
   return s(

@@ -1,7 +1,7 @@
 // A beam search as a tree: steps from left to right, branches that were pinned or forced among them.
 
 import { s, cut, number, percent, visible, wide } from "./dom.js";
-import { mark } from "./parts.js";
+import { count, mark } from "./parts.js";
 
 const ROW = 38,
   GAP = 44,
@@ -146,7 +146,7 @@ export const drawTree = ({ nodes, results }, { prompt, upto }) => {
       height,
       viewBox: `0 0 ${width} ${height}`,
       role: "group",
-      "aria-label": `The tree of a search with ${levels.length} steps`,
+      "aria-label": `The tree of a search, ${count(levels.length, "step")}`,
     },
     levels.map((_, index) => s("text", { class: "tick", x: x[index + 1], y: 18 }, `step ${index + 1}`)),
     edges,

@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.held_out import HeldOutReader
+from lmlab.studio.held_out_access import HeldOutReader
 from lmlab.studio.responses import RunName, Text, respond, to_json
 from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
@@ -31,7 +31,7 @@ class CellRequest(Config):
 
 
 class SpansRequest(Config):
-    """Which units are highest, or lowest, in the selected spans of a text."""
+    """Which units are most active in the selected spans of a text."""
 
     run: RunName
     text: Text
@@ -112,7 +112,7 @@ def _parts(find: Any, model: Any) -> list[Any]:
 
 
 def units_in_spans(read: Read, spans: list[Span], *, top: int) -> list[SpanUnit]:
-    """The units that best separate the tokens of some spans from all others, by the area under the ROC curve.
+    """The units that are most active in some spans, by the area under the ROC curve of their tokens against all others.
 
     They are chosen and evaluated on the same few tokens: exploratory, see `detect` for held-out text.
     """
@@ -126,7 +126,7 @@ def units_in_spans(read: Read, spans: list[Span], *, top: int) -> list[SpanUnit]
     found = []
     for part, values in read.activations.items():
         area = areas(values, marks)
-        for unit in np.argsort(-np.abs(area - 0.5), kind="stable")[:top].tolist():
+        for unit in np.argsort(-area, kind="stable")[:top].tolist():
             inside, outside = float(values[marks, unit].mean()), float(values[~marks, unit].mean())
             found.append(SpanUnit(part.layer, part.name, unit, float(area[unit]), inside, outside))
-    return sorted(found, key=lambda each: (-abs(each.area - 0.5), -abs(each.inside - each.outside)))[:top]
+    return sorted(found, key=lambda each: (-each.area, each.outside - each.inside))[:top]

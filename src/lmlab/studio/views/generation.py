@@ -5,6 +5,7 @@ Texts are sampled, masks filled and labels predicted by the routes of `lmlab ser
 
 from __future__ import annotations
 
+import base64
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,14 @@ from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lmlab.decoding.writer import Writer
 
 CONTEXT = 48
 """Tokens before the next one that are decoded with it, to find the text that it adds."""
+MOST_SENT = 65_536
+"""Log probabilities of a distribution that are sent, the highest."""
 MOST_LINES = 20
 """Texts of one request for errors: each is tried in four variants."""
 
@@ -34,6 +39,7 @@ class NextTokensRequest(Config):
     top: int = Field(12, ge=1, le=100, description="number of tokens")
     temperature: float = Field(1.0, ge=0.05, le=5, description="below 1 sharpens, above 1 flattens")
     top_p: float = Field(1.0, gt=0, le=1, description="probability mass of the nucleus")
+    distribution: bool = Field(False, description="whether to send the whole distribution, for a saved lecture")
 
 
 class SearchRequest(Config):
@@ -133,7 +139,7 @@ def predict_next(writer: Writer, request: NextTokensRequest) -> dict[str, Any]:
     """The best next tokens: `probability` is the model's, `sampled` the one after temperature and top-p."""
     import torch
 
-    from lmlab.decoding.generate import Reader
+    from lmlab.decoding.generate import StatefulReader
     from lmlab.decoding.sampling import Sampler, Sampling
     from lmlab.tokenizers.boundary import prompt_tokens
 
@@ -141,11 +147,12 @@ def predict_next(writer: Writer, request: NextTokensRequest) -> dict[str, Any]:
     ids = tokenizer.encode(request.text)
     row = torch.tensor([prompt_tokens(writer.frame, ids)], device=writer.model.device)
     with torch.inference_mode():
-        logits = Reader(writer.model, batch=1).read(row)
+        logits = StatefulReader(writer.model, batch=1).read(row)
         sampler = Sampler(Sampling(temperature=request.temperature, top_p=request.top_p))
         sampled = sampler.apply_filters(logits)[0].double().softmax(-1)
         probabilities = logits[0].double().softmax(-1)
         best = probabilities.topk(min(request.top, len(probabilities)))
+        logs = logits[0].double().log_softmax(-1).sort(descending=True).values[:MOST_SENT].float()
         entropy = float(torch.special.entr(probabilities).sum())
     context = ids[-CONTEXT:]
     before = tokenizer.decode(context)
@@ -167,7 +174,17 @@ def predict_next(writer: Writer, request: NextTokensRequest) -> dict[str, Any]:
         "read": len(ids),
         "perplexity": math.exp(entropy),
         "kept": int((sampled > 0).sum()),
+        **(
+            {"distribution": base64.b64encode(logs.cpu().numpy().astype("<f4").tobytes()).decode()}
+            if request.distribution
+            else {}
+        ),
     }
+
+
+def as_base64(values: Tensor) -> str:
+    """Numbers as 32-bit floats, little-endian, in base64."""
+    return base64.b64encode(values.cpu().numpy().astype("<f4").tobytes()).decode()
 
 
 def search_from(writer: Writer, request: SearchRequest, pin: list[int]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.held_out import HeldOutReader
+from lmlab.studio.held_out_access import HeldOutReader
 from lmlab.studio.responses import RunName, respond
 from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute

@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
+from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 
 from lmlab.analysis.view import plain
+from lmlab.config import Config
 from lmlab.runs.upgrade import upgrade_task
-from lmlab.studio.responses import respond
+from lmlab.studio.notes import LONGEST, read_note, write_note
+from lmlab.studio.responses import RunName, respond
 from lmlab.studio.run_files import is_number, open_inside, parse_lines, read
 from lmlab.studio.run_store import RunStore
 from lmlab.units import read_speed, training_seconds
@@ -32,6 +35,14 @@ MOST_READ = 2**26
 LONGEST_CARD = 60_000
 """Characters of a model card that are sent."""
 Names = Annotated[list[str], Query(max_length=24)]
+
+
+class NoteRequest(Config):
+    """The new note of a run, and the one that the page has shown, so that no other change is overwritten."""
+
+    run: RunName
+    note: Annotated[str, Field(max_length=LONGEST)]
+    before: Annotated[str, Field(max_length=LONGEST)] = ""
 
 
 class Tail:
@@ -105,12 +116,19 @@ def make_router(run_store: RunStore) -> APIRouter:
 
     @router.get("/runs")
     def list_runs() -> Response:
-        return respond({"folder": run_store.folder.name, "runs": run_store.about()})
+        return respond({"folder": run_store.folder.name, "runs": run_store.summaries()})
 
     @router.get("/run")
     def one_run(run: Annotated[str, Query(max_length=500)]) -> Response:
         path = run_store.find(run)
         return respond({**run_store.describe(run, path), "card": _card(path), "settings": _settings(path)})
+
+    @router.post("/note")
+    def note(request: NoteRequest) -> Response:
+        """Save the note of a run."""
+        path = run_store.find(request.run)
+        write_note(path, request.note, before=request.before)
+        return respond({"note": read_note(path)})
 
     @router.get("/task")
     def task(run: Annotated[str, Query(max_length=500)]) -> Response:

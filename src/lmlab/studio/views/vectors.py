@@ -9,13 +9,13 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.held_out import HeldOutReader
+from lmlab.studio.held_out_access import HeldOutReader
 from lmlab.studio.responses import RunName, RunNames, Text, respond, respond_for_each, to_json
 from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
-    from lmlab.analysis.probing_sets import Item
+    from lmlab.analysis.probing_sets import ProbedSentence
     from lmlab.analysis.readers import Occurrence
     from lmlab.language_model import LanguageModel
 
@@ -109,9 +109,9 @@ def make_router(run_store: RunStore, held_out: HeldOutReader) -> APIRouter:
     return router
 
 
-def parse_tagged(text: str) -> list[Item]:
+def parse_tagged(text: str) -> list[ProbedSentence]:
     """Sentences of words with their tags; the probe skips words without a tag."""
-    from lmlab.analysis.probing_sets import Item, Question
+    from lmlab.analysis.probing_sets import ProbedSentence, ProbeLabel
 
     items = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -119,10 +119,10 @@ def parse_tagged(text: str) -> list[Item]:
             continue
         parts = [each.rpartition("/") for each in line.split()]
         words = [word if slash else tag for word, slash, tag in parts]
-        questions = [Question((i,), tag) for i, (word, slash, tag) in enumerate(parts) if slash and word and tag]
+        questions = [ProbeLabel((i,), tag) for i, (word, slash, tag) in enumerate(parts) if slash and word and tag]
         if not questions:
             raise ValueError(f"line {number}: no word has a tag; write it as The/DET cat/NOUN sat/VERB")
-        items.append(Item(words, questions))
+        items.append(ProbedSentence(words, questions))
     if len(items) < FEWEST_TAGGED:
         raise ValueError(f"{len(items)} sentences: give at least {FEWEST_TAGGED}; half of them are for testing")
     return items

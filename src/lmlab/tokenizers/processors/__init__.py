@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lmlab.config import Config, build
 from lmlab.messages import suggest
+from lmlab.parsing import load_json
 from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 FILE = "processor.json"
@@ -23,7 +24,7 @@ PROCESSORS = {
     "joined": "lmlab.tokenizers.processors.joined:JoinedTokenizer",
     "sounds": "lmlab.tokenizers.processors.sounds:SoundProcessor",
     "pictures": "lmlab.tokenizers.processors.pictures:PictureProcessor",
-    "episodes": "lmlab.tokenizers.processors.episodes:EpisodeProcessor",
+    "episodes": "lmlab.tokenizers.processors.episode_scaling:EpisodeProcessor",
 }
 """Where each kind of processor is, as `module:Class`; the class is created with the settings in `processor.json`."""
 
@@ -56,15 +57,17 @@ def load_processor(run: Path) -> Any:
     try:
         if path.stat().st_size > LARGEST:
             raise ValueError("the file is too large")
-        return make_from_settings(json.loads(path.read_text(encoding="utf-8")))
+        return make_from_settings(load_json(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ValueError(f"{path} is damaged: {error}; copy the run again, or train it again") from None
+        reasons = "; ".join(str(error).splitlines())
+        raise ValueError(f"{path} is damaged: {reasons}; copy the run again, or train it again") from None
 
 
 def make_from_settings(settings: Mapping[str, Any]) -> Any:
     """Return the processor of the settings in a `processor.json`."""
-    own = {name: value for name, value in settings.items() if name != "kind"}
-    return _load_class(str(settings["kind"]))(**own)
+    kind = str(settings["kind"])
+    cls, own = _load_class(kind), {name: value for name, value in settings.items() if name != "kind"}
+    return build(cls, own, where=kind) if issubclass(cls, Config) else cls(**own)
 
 
 def _load_class(kind: str) -> Any:

@@ -288,8 +288,8 @@ class Grid(MusicTokenizer):
         step = 60 / TEMPO / self.steps
         tokens = [token for token in map(int, ids) if token < self.boundary]
         return [
-            TokenSpan(place // self.voices * step, token if token < PITCHES else None)
-            for place, token in enumerate(tokens)
+            TokenSpan(position // self.voices * step, token if token < PITCHES else None)
+            for position, token in enumerate(tokens)
         ]
 
     def show(self, token: int) -> str:

@@ -156,5 +156,5 @@ def fit_centre(pixels: PixelArray, height: int, width: int, *, fill: int) -> Pix
 
 def _overlap(have: int, want: int) -> tuple[slice, slice]:
     """Where the centre of `have` pixels is read, and where it is written among `want` pixels."""
-    count, first, place = min(have, want), max(0, have - want) // 2, max(0, want - have) // 2
-    return slice(first, first + count), slice(place, place + count)
+    count, first, position = min(have, want), max(0, have - want) // 2, max(0, want - have) // 2
+    return slice(first, first + count), slice(position, position + count)

@@ -94,8 +94,8 @@ class Pixels(SequenceTokenizer):
         pixels = picture if picture.shape == self.pictures.shape else self.pictures.process(picture)
         if self._numbers is not None:
             return self._numbers[pixels.ravel()]
-        colours, place = np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0, return_inverse=True)
-        return nearest(colours, self.palette)[place.ravel()]
+        colours, position = np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0, return_inverse=True)
+        return nearest(colours, self.palette)[position.ravel()]
 
     def decode(self, ids: Iterable[int]) -> PixelArray:
         """Return the picture [H, W, C] of ids; pixels that are missing have the background's grey."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.tokenizers.processors.episodes import EpisodeProcessor
+from lmlab.tokenizers.processors.episode_scaling import EpisodeProcessor
 from lmlab.tokenizers.processors.sequences import SequenceTokenizer
 
 if TYPE_CHECKING:
@@ -114,13 +114,13 @@ class EpisodeTokens(SequenceTokenizer):
         return (2 * numbers + 1) / self.bins - 1
 
     def show(self, token: int) -> str:
-        number, place = divmod(token, self.bins)
+        number, position = divmod(token, self.bins)
         if token < self.first_action:
-            return f"state {number}: {place}" if number else f"return: {place}"
+            return f"state {number}: {position}" if number else f"return: {position}"
         if token >= self.vocabulary - 1:
             return "boundary"
-        number, place = divmod(token - self.first_action, self.bins)
-        return f"action {token - self.first_action}" if self.scales.discrete else f"action {number + 1}: {place}"
+        number, position = divmod(token - self.first_action, self.bins)
+        return f"action {token - self.first_action}" if self.scales.discrete else f"action {number + 1}: {position}"
 
     def scores(self, nats: float) -> dict[str, float]:
         return {"nats_per_token": nats, "nats_per_step": nats * self.step_tokens}

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from lmlab.data.corpora.checking import format_counts
-from lmlab.data.readers.pictures.files import PictureRow, PictureSource
+from lmlab.data.readers.pictures.sources import PictureRow, PictureSource
 
 SHOWN = 4
 """Sizes that the lines name."""

@@ -33,7 +33,8 @@ from lmlab.data.corpora.store import building, open_home
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.pictures.decoding import BadPictureError
-from lmlab.data.readers.pictures.files import PictureFiles, PictureRow, PictureSource, find_pictures
+from lmlab.data.readers.pictures.files import find_pictures
+from lmlab.data.readers.pictures.sources import PictureFiles, PictureRow, PictureSource
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.processors.pictures import PictureProcessor
 from lmlab.tokenizers.processors.pixels import Pixels
@@ -182,7 +183,7 @@ def split_pictures(
     kept = {name: [row for row in rows if row.picture in digests] for name, rows in parts.items()}
     if not kept["train"]:
         raise ValueError(f"{', '.join(paths)}: there is no picture that can be read")
-    return split_rows(kept, digests, shares=config.split, name=", ".join(paths)), digests, problems
+    return split_rows(kept, digests, fractions=config.split, name=", ".join(paths)), digests, problems
 
 
 def find_files(config: PicturesConfig, paths: Sequence[str]) -> PictureFiles:
@@ -226,7 +227,7 @@ def split_rows(
     parts: Mapping[str, Sequence[PictureRow]],
     digests: Mapping[PictureSource, str],
     *,
-    shares: Sequence[float],
+    fractions: Sequence[float],
     name: str,
 ) -> dict[str, list[PictureRow]]:
     """Return the rows with validation and test rows, taken from train where there are none.
@@ -234,7 +235,7 @@ def split_rows(
     Equal pictures stay together. Each class is split separately, so that every split has its fraction of it.
     """
     kinds = {split: len({digests[row.picture] for row in rows}) for split, rows in parts.items()}
-    if len(shares) > 1 and "valid" not in parts and kinds["train"] < FEWEST:
+    if len(fractions) > 1 and "valid" not in parts and kinds["train"] < FEWEST:
         raise ValueError(
             f"{name}: {kinds['train']} different pictures are too few to split; give more, or pictures to hold out "
             "(--valid, --test)"
@@ -251,7 +252,7 @@ def split_rows(
         valid=examples.get("valid"),
         test=examples.get("test"),
     )
-    done = complete_splits(labelled, shares=shares)
+    done = complete_splits(labelled, fractions=fractions)
     chosen = {"train": done.train, "valid": done.valid, "test": done.test}
     return {split: [rows[each.line] for each in own] for split, own in chosen.items() if own}
 

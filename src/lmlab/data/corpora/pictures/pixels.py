@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.pictures.images import ImagesConfig, open_pictures
 from lmlab.data.corpora.preparing import ReportProgress
-from lmlab.data.corpora.sequences import EncodedItem, Recipe, open_sequences
+from lmlab.data.corpora.sequences import EncodedItem, EncodingSettings, open_sequences
 from lmlab.data.corpora.store import open_home
 from lmlab.data.readers.files import cache_folder
 from lmlab.tokenizers.processors.pixels import LARGEST, Pixels
@@ -36,4 +36,4 @@ def prepare_pixels(
                 if progress is not None:
                     progress("encoding pictures", done, total)
 
-    return open_sequences(open_home(cache_folder()), Recipe(own, {}, found.digest), encode)
+    return open_sequences(open_home(cache_folder()), EncodingSettings(own, {}, found.digest), encode)

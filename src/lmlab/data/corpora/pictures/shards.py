@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.data.readers.pictures.decoding import BadPictureError
-from lmlab.data.readers.pictures.files import PictureRow, PictureSource, Regions
+from lmlab.data.readers.pictures.sources import PictureRow, PictureSource, Regions
 from lmlab.tokenizers.processors.pictures import PictureProcessor
 
 AHEAD = 256

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from lmlab.data.corpora.corpus import Dataset
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.media import Picture
-from lmlab.data.readers.pictures.files import Regions
 from lmlab.data.readers.pictures.regions import width_of
+from lmlab.data.readers.pictures.sources import Regions
 
 
 class TokenRows(NamedTuple):
@@ -53,9 +53,9 @@ class PictureSplit(Dataset):
         return len(self.pictures)
 
     @property
-    def examples(self) -> Examples:
+    def examples(self) -> PictureExamples:
         """The rows as examples of a task, made when they are asked for."""
-        return Examples(self)
+        return PictureExamples(self)
 
     def picture(self, row: int) -> Picture:
         """Return the picture of a row, with its regions if they are known."""
@@ -87,7 +87,7 @@ class PictureSplit(Dataset):
 
 
 @dataclass(frozen=True)
-class Examples(Sequence[Example]):
+class PictureExamples(Sequence[Example]):
     """The rows of a split as examples: the picture, the question, sentence or caption, and the class."""
 
     split: PictureSplit

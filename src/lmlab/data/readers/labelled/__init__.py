@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lmlab.config import suggest
-from lmlab.data.readers.examples import TASKS, Example, Labelled, NoLabelsError, Reader, TaskName
+from lmlab.data.readers.examples import TASKS, Example, ExampleReader, Labelled, NoLabelsError, TaskName
 from lmlab.data.readers.files import check_exists, read_whole
 from lmlab.data.readers.labelled.columns import Columns
 from lmlab.data.readers.labelled.folders import find_classes, find_parts, read_classes
@@ -108,7 +108,7 @@ def read_examples(
     )
 
 
-def _read(reader: Reader, path: Path, text: str) -> list[Example]:
+def _read(reader: ExampleReader, path: Path, text: str) -> list[Example]:
     examples = reader.read(str(path), text)
     if not examples:
         raise ValueError(f"{path} contains no example with a text and a label; give a file that has some")

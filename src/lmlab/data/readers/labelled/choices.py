@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from lmlab.data.readers.files import shorten
 from lmlab.data.readers.labelled.column_types import clean
 from lmlab.data.readers.labelled.columns import ColumnIndices
-from lmlab.data.readers.labelled.tables import Table
+from lmlab.data.readers.labelled.tables import ParsedTable
 
 LETTERS = "abcdefgh"
 
@@ -63,7 +63,7 @@ def read_choices(row: Sequence[Any], at: ColumnIndices) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def find_answer_key(table: Table, at: ColumnIndices, *, name: str) -> AnswerKey:
+def find_answer_key(table: ParsedTable, at: ColumnIndices, *, name: str) -> AnswerKey:
     """Find how answers give the right choice, from all answers; the column's name decides if a number may be a text."""
     assert at.label is not None
     rows = [(clean(row[at.label]), read_choices(row, at)) for row in table.rows]

@@ -20,7 +20,7 @@ from lmlab.data.readers.labelled.column_types import (
     look_like_labels,
     look_like_text,
 )
-from lmlab.data.readers.labelled.tables import Table
+from lmlab.data.readers.labelled.tables import ParsedTable
 
 Columns = Mapping[str, Any]
 """The columns that a user gives: {"a": "review", "label": 3}; a name, a number from 1, or several for choices."""
@@ -147,7 +147,7 @@ def as_cell_number(cell: str) -> bool:
     return are_numbers([cell])
 
 
-def find_columns(table: Table, *, columns: Columns | None, task: str | None) -> ColumnIndices:
+def find_columns(table: ParsedTable, *, columns: Columns | None, task: str | None) -> ColumnIndices:
     """Return the column of each field: as given, else by its name, else by its values; or a ValueError."""
     given = {field: find_indices(table, value) for field, value in by_field(columns or {}).items()}
     names = [normalize(name) for name in table.names or ()]
@@ -186,13 +186,13 @@ def by_field(columns: Columns) -> dict[str, Any]:
     return {FIELDS[str(field)]: value for field, value in columns.items()}
 
 
-def find_indices(table: Table, value: Any) -> list[int]:
+def find_indices(table: ParsedTable, value: Any) -> list[int]:
     """Return the indices, from 0, of one column, or of several joined by +."""
     several = value if isinstance(value, (list, tuple)) else str(value).split("+")
     return [find_index(table, one) for one in several]
 
 
-def find_index(table: Table, value: Any) -> int:
+def find_index(table: ParsedTable, value: Any) -> int:
     """Return the index, from 0, of a column given by its name, or by its number from 1."""
     name = str(value).strip()
     for form in (str, normalize):
@@ -211,13 +211,13 @@ def find_index(table: Table, value: Any) -> int:
     raise ValueError(f"{table.source} has no column {name!r}{suggest(name, table.names)}")
 
 
-def show_row(table: Table) -> str:
+def show_row(table: ParsedTable) -> str:
     """The first row, as messages show it."""
     cells = " | ".join(f"{index}: {shorten(clean(cell), 30)}" for index, cell in enumerate(table.rows[0], 1))
     return f"line {table.lines[0]} is {cells}"
 
 
-def find_choices(table: Table, free: Mapping[str, int], *, answered: bool = True) -> tuple[int, ...]:
+def find_choices(table: ParsedTable, free: Mapping[str, int], *, answered: bool = True) -> tuple[int, ...]:
     """The columns of choices, by their names; `answered`: another column must say which is right."""
     for name in CHOICE_LISTS:
         if name in free and isinstance(table.rows[0][free[name]], list):
@@ -234,7 +234,7 @@ def find_choices(table: Table, free: Mapping[str, int], *, answered: bool = True
 
 
 def _find_choice_columns(
-    table: Table, given: Mapping[str, list[int]], free: Mapping[str, int], choices: tuple[int, ...]
+    table: ParsedTable, given: Mapping[str, list[int]], free: Mapping[str, int], choices: tuple[int, ...]
 ) -> ColumnIndices:
     rest = {name: index for name, index in free.items() if index not in choices}
     a = given["a"][0] if "a" in given else next((rest[name] for name in STEMS if name in rest), None)
@@ -260,7 +260,7 @@ def find_texts(free: Mapping[str, int], *, has_label: bool) -> tuple[int | None,
     return next((free[name] for name in TEXTS if name in free), None), None
 
 
-def _find_by_values(table: Table, a: int | None, b: int | None, label: int | None) -> tuple[int, int | None, int]:
+def _find_by_values(table: ParsedTable, a: int | None, b: int | None, label: int | None) -> tuple[int, int | None, int]:
     columns = {index: table.column(index) for index in range(table.width)}
     free = [index for index in columns if index not in (a, b, label)]
     if table.names is not None:
@@ -301,7 +301,7 @@ def guess_label(columns: Mapping[int, Sequence[Any]], free: Sequence[int]) -> in
     return likely[0]
 
 
-def _ask(table: Table, columns: Mapping[int, Sequence[Any]], a: int | None, label: int | None = None) -> str:
+def _ask(table: ParsedTable, columns: Mapping[int, Sequence[Any]], a: int | None, label: int | None = None) -> str:
     """Return the error for a table whose columns are unclear, with an option that may be the right one."""
     if table.width < 2:
         return (

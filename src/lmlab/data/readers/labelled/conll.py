@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 from lmlab.config import suggest
-from lmlab.data.readers.examples import Example, NoLabelsError, Reader
+from lmlab.data.readers.examples import Example, ExampleReader, NoLabelsError
 from lmlab.data.readers.files import shorten
 from lmlab.data.readers.labelled.columns import Columns, normalize
-from lmlab.data.readers.labelled.tables import Table, parse_json
+from lmlab.data.readers.labelled.tables import ParsedTable, parse_json
 from lmlab.data.readers.labelled.tag_schemes import (
     OUTSIDE,
     SCHEMES,
@@ -35,14 +35,14 @@ SNIFFED = 2000
 """The number of lines by which files of columns are recognized."""
 
 
-class Sentence(NamedTuple):
+class TaggedRows(NamedTuple):
     """Rows of cells, with the line of each."""
 
     rows: list[list[str]]
     lines: list[int]
 
 
-class ConllReader(Reader):
+class ConllReader(ExampleReader):
     """Reads files with a word and its tag in each line, and a blank line between sentences."""
 
     task = "tagging"
@@ -56,7 +56,7 @@ class ConllReader(Reader):
             raise ValueError(f"{source} contains no words; give lines with a word and its tag")
         width = len(sentences[0].rows[0])
         self._width = width
-        self._first: tuple[str, list[Sentence]] | None = source, sentences
+        self._first: tuple[str, list[TaggedRows]] | None = source, sentences
         given = columns or {}
         given_columns = {"a" if field in ("a", "word", "text") else str(field): value for field, value in given.items()}
         if wrong := {*given_columns} - {"a", "label", "tag"}:
@@ -117,7 +117,7 @@ class ConllReader(Reader):
         return CONLLU[position] if self._conllu else str(position + 1)
 
 
-class TaggedJsonReader(Reader):
+class TaggedJsonReader(ExampleReader):
     """Reads JSON objects with a list of words and a list of tags."""
 
     task = "tagging"
@@ -157,7 +157,7 @@ class TaggedJsonReader(Reader):
         return normalize_tags(self, examples, lines=None)
 
 
-def note_lost_spans(reader: Reader, sentences: Sequence[Sequence[str]]) -> None:
+def note_lost_spans(reader: ExampleReader, sentences: Sequence[Sequence[str]]) -> None:
     """Add a note if tags look as if they marked spans, but are read as plain tags."""
     if reader.scheme is None and (like := resemble_spans({tag for tags in sentences for tag in tags})) is not None:
         reader.note(
@@ -166,7 +166,9 @@ def note_lost_spans(reader: Reader, sentences: Sequence[Sequence[str]]) -> None:
         )
 
 
-def normalize_tags(reader: Reader, examples: list[Example], *, lines: Sequence[Sequence[int]] | None) -> list[Example]:
+def normalize_tags(
+    reader: ExampleReader, examples: list[Example], *, lines: Sequence[Sequence[int]] | None
+) -> list[Example]:
     """Return the examples with checked tags in IOB2; `lines` are those of the words, if each has its own."""
     if not examples:
         return []
@@ -191,15 +193,15 @@ def normalize_tags(reader: Reader, examples: list[Example], *, lines: Sequence[S
     return [example._replace(label=convert(example.label, source=scheme, target="IOB2")) for example in examples]
 
 
-def read_sentences(source: str, text: str, *, tabs: bool, comments: bool, tagged: bool = True) -> Iterator[Sentence]:
+def read_sentences(source: str, text: str, *, tabs: bool, comments: bool, tagged: bool = True) -> Iterator[TaggedRows]:
     """Yield the sentences of a file of columns; a ValueError names a line with more or fewer columns than the first."""
-    sentence = Sentence([], [])
+    sentence = TaggedRows([], [])
     width = first = 0
     for number, line in enumerate([*text.split("\n"), ""], 1):
         if not line.strip():
             if sentence.rows:
                 yield sentence
-                sentence = Sentence([], [])
+                sentence = TaggedRows([], [])
             continue
         if comments and line.startswith("#"):
             continue
@@ -263,7 +265,7 @@ def has_tabs(text: str) -> bool:
     return bool(lines) and all("\t" in line.strip() or line.startswith(DOCUMENT) for line in lines)
 
 
-def has_lists(table: Table) -> bool:
+def has_lists(table: ParsedTable) -> bool:
     """Whether JSON objects hold a list of words."""
     return any(
         normalize(name) in WORDS and isinstance(table.rows[0][position], list)
@@ -271,7 +273,7 @@ def has_lists(table: Table) -> bool:
     )
 
 
-def _find_lists(table: Table, columns: Columns | None) -> tuple[int, int]:
+def _find_lists(table: ParsedTable, columns: Columns | None) -> tuple[int, int]:
     names = [normalize(name) for name in table.names or ()]
     words = next((names.index(name) for name in WORDS if name in names), 0)
     tags = next(
@@ -288,7 +290,7 @@ def _find_lists(table: Table, columns: Columns | None) -> tuple[int, int]:
     return words, tags
 
 
-def _index_of(table: Table, name: Any) -> int:
+def _index_of(table: ParsedTable, name: Any) -> int:
     names: Sequence[str] = table.names or ()
     if str(name) not in names:
         raise ValueError(f"{table.source} has no field {str(name)!r}{suggest(str(name), names)}")

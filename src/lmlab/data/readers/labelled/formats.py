@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lmlab.data.readers.examples import Reader, TaskName
+from lmlab.data.readers.examples import ExampleReader, TaskName
 from lmlab.data.readers.files import shorten
 from lmlab.data.readers.labelled.columns import Columns
 from lmlab.data.readers.labelled.conll import ConllReader, TaggedJsonReader, has_lists, is_tagged
@@ -23,7 +23,7 @@ def find_reader(
     columns: Columns | None = None,
     header: bool | None = None,
     drop_bad_labels: bool = False,
-) -> Reader:
+) -> ExampleReader:
     """Return the reader of a file, by its name and its content; a ValueError if the format is unknown."""
     name = source.lower().removesuffix(".gz")
     if name.endswith(JSON_ENDINGS) or text.lstrip()[:2].rstrip() in ("{", "[{", '{"', "["):

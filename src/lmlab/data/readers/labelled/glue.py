@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lmlab.data.readers.examples import TaskName
 from lmlab.data.readers.labelled.column_types import clean
-from lmlab.data.readers.labelled.tables import Table
+from lmlab.data.readers.labelled.tables import ParsedTable
 
 
 class Glue(NamedTuple):
@@ -36,7 +36,7 @@ class Glue(NamedTuple):
         """The task, as lmlab names it."""
         return "regression" if self.metric == "pearson" else "classification"
 
-    def fits(self, table: Table) -> bool:
+    def fits(self, table: ParsedTable) -> bool:
         """Whether a table, its header still in the first row, has the columns of the task."""
         names = [clean(cell) for cell in table.rows[0]]
         if not self.header:
@@ -61,7 +61,7 @@ TASKS = (
 )
 
 
-def find_glue(source: str, table: Table) -> Glue | None:
+def find_glue(source: str, table: ParsedTable) -> Glue | None:
     """Return the task of GLUE that a file belongs to, or None."""
     folder, stem = _bare(Path(source).parent.name), _bare(Path(source).name.partition(".")[0])
     fitting = [task for task in TASKS if task.fits(table)]
@@ -76,14 +76,14 @@ def find_glue(source: str, table: Table) -> Glue | None:
     return None
 
 
-def is_cola(table: Table) -> bool:
+def is_cola(table: ParsedTable) -> bool:
     """Whether each row is a source, 0 or 1, a star or nothing, and a sentence."""
     return table.kind == "TSV" and all(
         len(row) == 4 and row[1] in ("0", "1") and not row[2].strip("*?#%") and row[3] for row in table.rows
     )
 
 
-def _label_set(table: Table, name: str) -> set[str]:
+def _label_set(table: ParsedTable, name: str) -> set[str]:
     index = [clean(cell) for cell in table.rows[0]].index(name)
     return {clean(row[index]) for row in table.rows[1:] if len(row) > index}
 

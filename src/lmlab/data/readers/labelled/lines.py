@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from lmlab.config import suggest
-from lmlab.data.readers.examples import Example, Reader
+from lmlab.data.readers.examples import Example, ExampleReader
 from lmlab.data.readers.files import shorten
 from lmlab.data.readers.labelled.columns import Columns
 
@@ -13,7 +13,7 @@ PREFIX = "__label__"
 TREC = re.compile(r"([A-Z]{2,}):([a-z]\w*) \S")
 
 
-class FastTextReader(Reader):
+class FastTextReader(ExampleReader):
     """Reads lines of fastText, `__label__x text`: one label, then the text."""
 
     task = "classification"
@@ -38,7 +38,7 @@ class FastTextReader(Reader):
         return examples
 
 
-class TrecReader(Reader):
+class TrecReader(ExampleReader):
     """Reads questions of TREC: `NUM:dist How far …`; the label is the coarse class, or the fine one on request."""
 
     task = "classification"

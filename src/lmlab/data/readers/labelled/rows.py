@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lmlab.data.readers.examples import Example, NoLabelsError, Reader, TaskName
+from lmlab.data.readers.examples import Example, ExampleReader, NoLabelsError, TaskName
 from lmlab.data.readers.files import shorten
 from lmlab.data.readers.labelled.choices import AnswerKey, find_answer_key
 from lmlab.data.readers.labelled.column_types import (
@@ -30,7 +30,7 @@ from lmlab.data.readers.labelled.columns import (
     normalize,
 )
 from lmlab.data.readers.labelled.glue import Glue, find_glue
-from lmlab.data.readers.labelled.tables import Table, parse_csv, parse_json, parse_tsv
+from lmlab.data.readers.labelled.tables import ParsedTable, parse_csv, parse_json, parse_tsv
 
 PARSERS = {"TSV": parse_tsv, "CSV": parse_csv, "JSON": parse_json}
 NO_GOLD = "-"
@@ -40,7 +40,7 @@ SHOWN_BAD = 5
 """The number of rows with a wrong label that a message shows."""
 
 
-class RowReader(Reader):
+class RowReader(ExampleReader):
     """Reads tables whose rows are examples."""
 
     def __init__(
@@ -82,7 +82,7 @@ class RowReader(Reader):
         self.format = f"GLUE: {self._glue.name}" if self._glue is not None else f"{table.kind}{header_words}"
         self.metric = self._glue.metric if self._glue is not None else None
         self._key: AnswerKey | None = None
-        self._first: Table | None = table
+        self._first: ParsedTable | None = table
         if named and self._glue is None:
             self._note_unused(table, at)
 
@@ -100,7 +100,7 @@ class RowReader(Reader):
             return self._read_scores(table, at)
         return self._read_classes(table, at)
 
-    def _parse(self, source: str, text: str) -> Table:
+    def _parse(self, source: str, text: str) -> ParsedTable:
         kind = "CSV" if self._kind == "TSV" and source.lower().removesuffix(".gz").endswith(".csv") else self._kind
         table = _parse(kind, source, text)
         if self._glue is not None and not self._glue.whole_rows:
@@ -116,7 +116,7 @@ class RowReader(Reader):
             )
         return table
 
-    def _find_again(self, table: Table) -> ColumnIndices:
+    def _find_again(self, table: ParsedTable) -> ColumnIndices:
         indices: dict[str, list[int]] = {}
         for field, names in self._named.items():
             try:
@@ -131,7 +131,7 @@ class RowReader(Reader):
             tuple(indices.get("choices", ())),
         )
 
-    def _find_task(self, table: Table, at: ColumnIndices, task: TaskName | None) -> TaskName:
+    def _find_task(self, table: ParsedTable, at: ColumnIndices, task: TaskName | None) -> TaskName:
         assert at.label is not None
         labels = table.column(at.label)
         if at.choices:
@@ -161,7 +161,7 @@ class RowReader(Reader):
         self.note(f"the numbers in {name} are read as scores; --task classification for classes")
         return "regression"
 
-    def _read_classes(self, table: Table, at: ColumnIndices) -> list[Example]:
+    def _read_classes(self, table: ParsedTable, at: ColumnIndices) -> list[Example]:
         assert at.label is not None
         examples: list[Example] = []
         for row, line in zip(table.rows, table.lines, strict=True):
@@ -181,7 +181,7 @@ class RowReader(Reader):
             examples.append(Example(texts[0], texts[1], label=label, source=table.source, line=line))
         return examples
 
-    def _read_scores(self, table: Table, at: ColumnIndices) -> list[Example]:
+    def _read_scores(self, table: ParsedTable, at: ColumnIndices) -> list[Example]:
         assert at.label is not None
         if has_decimal_commas(table.column(at.label)):
             self._comma = True
@@ -221,7 +221,7 @@ class RowReader(Reader):
             f"them{point}, leave these rows out with --drop-bad-labels, or give --task classification"
         )
 
-    def _read_choices(self, table: Table, at: ColumnIndices) -> list[Example]:
+    def _read_choices(self, table: ParsedTable, at: ColumnIndices) -> list[Example]:
         assert at.label is not None
         if self._key is None:
             self._key = find_answer_key(table, at, name=self.columns["label"])
@@ -250,7 +250,7 @@ class RowReader(Reader):
         if number:
             self.skipped[why] += number
 
-    def _note_unused(self, table: Table, at: ColumnIndices) -> None:
+    def _note_unused(self, table: ParsedTable, at: ColumnIndices) -> None:
         assert table.names is not None
         used = {index for indices in _listed(at).values() for index in indices}
         left = [name for index, name in enumerate(table.names) if index not in used and not is_id(name)]
@@ -258,7 +258,7 @@ class RowReader(Reader):
             self.note(f"columns not used: {', '.join(left[:6])}{' …' if len(left) > 6 else ''}")
 
 
-def _parse(kind: str, source: str, text: str) -> Table:
+def _parse(kind: str, source: str, text: str) -> ParsedTable:
     table = PARSERS[kind](source, text)
     if not table.rows:
         raise ValueError(f"{source} is empty: all its lines are blank; give a file of labelled examples")
@@ -278,7 +278,7 @@ def _listed(at: ColumnIndices) -> dict[str, list[int]]:
     return listed | ({"choices": list(at.choices)} if at.choices else {})
 
 
-def has_header(table: Table, columns: Columns | None, glue: Glue | None) -> bool:
+def has_header(table: ParsedTable, columns: Columns | None, glue: Glue | None) -> bool:
     """Whether the first row of a table names its columns."""
     if glue is not None:
         return glue.header

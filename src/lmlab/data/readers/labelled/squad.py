@@ -6,14 +6,15 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from lmlab.data.readers.examples import Answer, Example, NoLabelsError, Reader
+from lmlab.data.readers.examples import Answer, Example, ExampleReader, NoLabelsError
 from lmlab.data.readers.files import shorten
-from lmlab.data.readers.labelled.tables import Table, parse_json
+from lmlab.data.readers.labelled.tables import ParsedTable, parse_json
+from lmlab.parsing import load_json
 
 FLAT = ("question", "context")
 
 
-class Question(NamedTuple):
+class SquadQuestion(NamedTuple):
     """A question of a file."""
 
     name: str
@@ -25,7 +26,7 @@ class Question(NamedTuple):
     line: int = 0
 
 
-class SquadReader(Reader):
+class SquadReader(ExampleReader):
     """Reads SQuAD's nested JSON, and lists or lines of objects with question, context and answers."""
 
     task = "spans"
@@ -67,7 +68,7 @@ class SquadReader(Reader):
 def is_squad(text: str) -> bool:
     """Whether JSON holds questions about contexts."""
     try:
-        whole = json.loads(text)
+        whole = load_json(text)
     except json.JSONDecodeError:
         whole = None
     if isinstance(whole, dict) and isinstance(whole.get("data"), list):
@@ -76,16 +77,16 @@ def is_squad(text: str) -> bool:
         return bool(whole) and isinstance(whole[0], dict) and ("paragraphs" in whole[0] or _is_flat(whole[0]))
     first = next((line for line in text.split("\n") if line.strip()), "")
     try:
-        record = json.loads(first)
+        record = load_json(first)
     except json.JSONDecodeError:
         return False
     return isinstance(record, dict) and _is_flat(record)
 
 
-def read_questions(source: str, text: str) -> Iterator[Question]:
+def read_questions(source: str, text: str) -> Iterator[SquadQuestion]:
     """Yield the questions of a file, in order."""
     try:
-        whole = json.loads(text)
+        whole = load_json(text)
     except json.JSONDecodeError:
         whole = None  # lines
     items = whole.get("data") if isinstance(whole, dict) else whole
@@ -106,7 +107,7 @@ def read_questions(source: str, text: str) -> Iterator[Question]:
         raise ValueError(f"{source} contains no question; give SQuAD's JSON: data, paragraphs, qas")
 
 
-def _read_entry(entry: Any, paragraph: Any, source: str, *, versioned: bool) -> Question:
+def _read_entry(entry: Any, paragraph: Any, source: str, *, versioned: bool) -> SquadQuestion:
     for name, record in (("question", entry), ("context", paragraph)):
         if not isinstance(record.get(name), str):
             raise ValueError(f"{source}, question {entry.get('id', '?')}: there is no {name}; give SQuAD's JSON")
@@ -119,10 +120,10 @@ def _read_entry(entry: Any, paragraph: Any, source: str, *, versioned: bool) -> 
             f"found {shorten(answers)}"
         ) from None
     impossible = bool(entry.get("is_impossible")) if versioned else False
-    return Question(str(entry.get("id", "")), entry["question"], paragraph["context"], texts, starts, impossible)
+    return SquadQuestion(str(entry.get("id", "")), entry["question"], paragraph["context"], texts, starts, impossible)
 
 
-def _read_flat(table: Table, row: Sequence[Any], line: int) -> Question:
+def _read_flat(table: ParsedTable, row: Sequence[Any], line: int) -> SquadQuestion:
     cells = dict(zip(table.names or (), row, strict=True))
     where = f"{table.source}, line {line}"
     for name in FLAT:
@@ -137,10 +138,10 @@ def _read_flat(table: Table, row: Sequence[Any], line: int) -> Question:
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
         raise ValueError(f'{where}: there are no answers; give "answers": {{"text": […], "answer_start": […]}}')
     name = str(cells.get("id") or "")
-    return Question(name, cells["question"], cells["context"], list(map(str, texts)), starts, not texts, line)
+    return SquadQuestion(name, cells["question"], cells["context"], list(map(str, texts)), starts, not texts, line)
 
 
-def _find_fault(question: Question) -> str | None:
+def _find_fault(question: SquadQuestion) -> str | None:
     """Return what is wrong with the position of an answer; None if all are right."""
     for text, start in zip(question.texts, question.starts, strict=True):
         if not isinstance(start, int):
@@ -154,7 +155,7 @@ def _find_fault(question: Question) -> str | None:
     return None
 
 
-def _where(question: Question, source: str, text: str) -> str:
+def _where(question: SquadQuestion, source: str, text: str) -> str:
     """Return the line of a question, for messages; in nested JSON it is found by its id."""
     line = question.line
     if question.name and not line and (position := text.find(json.dumps(question.name))) >= 0:

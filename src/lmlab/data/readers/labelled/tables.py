@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lmlab.data.readers.files import shorten
+from lmlab.parsing import load_json, load_json_at
 
 LIST_KEYS = ("data", "examples", "rows")
 """The keys under which a JSON object may hold its records."""
@@ -22,7 +23,7 @@ Cell = Any
 """A string; in JSON, any value. None for a missing cell."""
 
 
-class Table(NamedTuple):
+class ParsedTable(NamedTuple):
     """Rows of cells; `names` are the names of the columns, from JSON or from a header, if there are any."""
 
     source: str
@@ -41,7 +42,7 @@ class Table(NamedTuple):
         """Return the cells of a column, counted from 0."""
         return [row[position] for row in self.rows]
 
-    def take_header(self) -> Table:
+    def take_header(self) -> ParsedTable:
         """Return the table with its first row as the names of the columns."""
         names = tuple(str(cell).strip() for cell in self.rows[0])
         if len(self.rows) == 1:
@@ -50,14 +51,14 @@ class Table(NamedTuple):
             raise ValueError(f"{self.source}, line {self.lines[0]}: two columns are called {twice[0]!r}; rename one")
         return self._replace(rows=self.rows[1:], lines=self.lines[1:], names=names)
 
-    def drop_uneven(self) -> tuple[Table, int]:
+    def drop_uneven(self) -> tuple[ParsedTable, int]:
         """Return the table without rows that have more or fewer cells than the first, and the number of those rows."""
         width = len(self.rows[0])
         kept = [position for position, row in enumerate(self.rows) if len(row) == width]
         even = self._replace(rows=[self.rows[i] for i in kept], lines=[self.lines[i] for i in kept])
         return even, len(self.rows) - len(kept)
 
-    def check_even(self) -> Table:
+    def check_even(self) -> ParsedTable:
         """Return this table; a ValueError names a row with more or fewer cells than the header or the first row."""
         width = self.width if self.rows else 0
         first = "the header" if self.names is not None else f"line {self.lines[0] if self.lines else 1}"
@@ -71,19 +72,19 @@ class Table(NamedTuple):
         return self
 
 
-def parse_tsv(source: str, text: str) -> Table:
+def parse_tsv(source: str, text: str) -> ParsedTable:
     """Parse tab-separated text, with quotation marks as characters, or as spreadsheets use them."""
     if '"' in text:
         quoted = _read_quoted(source, text, "\t", "TSV")
-        if isinstance(quoted, Table) and _is_even(quoted) and _shows_quoting(text, quoted):
+        if isinstance(quoted, ParsedTable) and _is_even(quoted) and _shows_quoting(text, quoted):
             return quoted
     lines = [(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     numbers = [number for _, number in lines]
     blank = numbers[-1] - len(numbers) if numbers else 0
-    return Table(source, "TSV", [line.split("\t") for line, _ in lines], numbers, blank=blank)
+    return ParsedTable(source, "TSV", [line.split("\t") for line, _ in lines], numbers, blank=blank)
 
 
-def parse_csv(source: str, text: str) -> Table:
+def parse_csv(source: str, text: str) -> ParsedTable:
     """Parse comma-separated text; semicolons or tabs are recognized if they give rows of equal length."""
     first = text.lstrip("\n").partition("\n")[0]
     signs = sorted(",;\t", key=lambda sign: -first.count(sign))
@@ -91,14 +92,14 @@ def parse_csv(source: str, text: str) -> Table:
         _read_quoted(source, text, ",", "CSV")
     ]
     for table in tried:
-        if isinstance(table, Table) and _is_even(table):
+        if isinstance(table, ParsedTable) and _is_even(table):
             return table
     if isinstance(tried[0], ValueError):
         raise tried[0]
     return tried[0]
 
 
-def parse_json(source: str, text: str) -> Table:
+def parse_json(source: str, text: str) -> ParsedTable:
     """Parse the objects of a JSON file: one in each line, a list of them, or a list under one of LIST_KEYS."""
     records = list(_read_records(source, text))
     names: dict[str, int] = {}
@@ -107,12 +108,12 @@ def parse_json(source: str, text: str) -> Table:
             names.setdefault(name, len(names))
     rows = [[record.get(name) for name in names] for record, _ in records]
     kind = "JSON" if text.lstrip().startswith("[") or len({line for _, line in records}) < len(records) else "JSONL"
-    return Table(source, kind, rows, [line for _, line in records], tuple(names))
+    return ParsedTable(source, kind, rows, [line for _, line in records], tuple(names))
 
 
 def _read_records(source: str, text: str) -> Iterator[tuple[dict[str, Any], int]]:
     try:
-        whole = json.loads(text)
+        whole = load_json(text)
     except json.JSONDecodeError as error:
         whole = None
         if text.lstrip().startswith("["):
@@ -127,7 +128,7 @@ def _read_records(source: str, text: str) -> Iterator[tuple[dict[str, Any], int]
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = load_json(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"{source}, line {number}: not JSON ({error.msg} at column {error.colno})") from None
         if not isinstance(record, dict):
@@ -151,12 +152,11 @@ def _find_list(text: str, whole: Any) -> int | None:
 
 
 def _read_list(source: str, text: str, position: int) -> Iterator[tuple[dict[str, Any], int]]:
-    decoder = json.JSONDecoder()
     line, counted = 1, 0
     found = False
     while (position := _AFTER_ITEM.match(text, position).end()) < len(text) and text[position] != "]":  # type: ignore[union-attr]
         line, counted = line + text.count("\n", counted, position), position
-        record, position = decoder.raw_decode(text, position)
+        record, position = load_json_at(text, position)
         if not isinstance(record, dict):
             raise ValueError(f"{source}, line {line}: {shorten(record)} is not an object with named fields")
         found = True
@@ -179,7 +179,7 @@ def _flatten(record: dict[str, Any], above: str = "") -> dict[str, Any]:
     return flat
 
 
-def _read_quoted(source: str, text: str, sign: str, kind: str) -> Table | ValueError:
+def _read_quoted(source: str, text: str, sign: str, kind: str) -> ParsedTable | ValueError:
     """Return the rows that the csv module reads, or the error if a quotation mark is not closed as it should."""
     rows: list[list[str]] = []
     lines: list[int] = []
@@ -201,14 +201,14 @@ def _read_quoted(source: str, text: str, sign: str, kind: str) -> Table | ValueE
         return ValueError(f'{source}, line {begun}: {what}; inside a quoted text, write "" for each mark')
     finally:
         csv.field_size_limit(limit)
-    return Table(source, kind, rows, lines, blank=blank)
+    return ParsedTable(source, kind, rows, lines, blank=blank)
 
 
-def _is_even(table: Table) -> bool:
+def _is_even(table: ParsedTable) -> bool:
     return len(table.rows) > 0 and len({len(row) for row in table.rows}) == 1
 
 
-def _shows_quoting(text: str, table: Table) -> bool:
+def _shows_quoting(text: str, table: ParsedTable) -> bool:
     """Whether a TSV that parses with quoting was written with it."""
     literal = [line.split("\t") for line in text.split("\n") if line.strip()]
     if len(literal) != len(table.rows) or any(len(row) != table.width for row in literal):

@@ -19,7 +19,7 @@ LETTERS = {"IOB1": "IB", "IOB2": "BI", "IOBES": "BIES", "BILOU": "BILU"}
 """The letters with which tags of each scheme begin."""
 
 
-class Span(NamedTuple):
+class TaggedSpan(NamedTuple):
     """A span of a sentence with its kind: words[start:end]."""
 
     kind: str
@@ -80,13 +80,13 @@ def find_fault(tags: Sequence[str], scheme: SchemeName) -> Fault | None:
     return None
 
 
-def spans(tags: Sequence[str], *, scheme: SchemeName = "IOB2") -> list[Span]:
+def spans(tags: Sequence[str], *, scheme: SchemeName = "IOB2") -> list[TaggedSpan]:
     """Return the spans that tags mark, from left to right, as conlleval reads them.
 
     A span also begins where the kind changes, and ends where a letter says so, since the tags that a model predicts
     need not be a legal sequence.
     """
-    found: list[Span] = []
+    found: list[TaggedSpan] = []
     start: int | None = None
     before = OUTSIDE, ""
     last = "L" if scheme == "BILOU" else "E"
@@ -97,7 +97,7 @@ def spans(tags: Sequence[str], *, scheme: SchemeName = "IOB2") -> list[Span]:
             start is None or kind != before[1] or letter in ("B", single) or before[0] in (last, single)
         )
         if start is not None and (new or letter == OUTSIDE):
-            found.append(Span(before[1], start, position))
+            found.append(TaggedSpan(before[1], start, position))
             start = None
         if new:
             start = position
@@ -105,10 +105,10 @@ def spans(tags: Sequence[str], *, scheme: SchemeName = "IOB2") -> list[Span]:
     return found
 
 
-def write_tags(marked: Iterable[Span], length: int, *, scheme: SchemeName = "IOB2") -> tuple[str, ...]:
+def write_tags(marked: Iterable[TaggedSpan], length: int, *, scheme: SchemeName = "IOB2") -> tuple[str, ...]:
     """Return the tags of spans that do not overlap."""
     tags = [OUTSIDE] * length
-    previous: Span | None = None
+    previous: TaggedSpan | None = None
     for span in sorted(marked, key=lambda span: span.start):
         if not 0 <= span.start < span.end <= length or (previous is not None and span.start < previous.end):
             raise ValueError(f"{span} does not fit: spans must be within the {length} words and do not overlap")
@@ -127,7 +127,7 @@ def convert(tags: Sequence[str], *, source: SchemeName, target: SchemeName) -> t
     return write_tags(spans(tags, scheme=source), len(tags), scheme=target)
 
 
-def _letter(span: Span, position: int, *, touches: bool, scheme: SchemeName) -> str:
+def _letter(span: TaggedSpan, position: int, *, touches: bool, scheme: SchemeName) -> str:
     first, last = position == span.start, position == span.end - 1
     if scheme == "IOB1":
         return "B" if first and touches else "I"

@@ -123,60 +123,62 @@ def check_midi(data: bytes, *, name: str) -> int:
     return hanging
 
 
-def _chunks(data: bytes, place: int, name: str) -> Iterator[tuple[bytes, int, int]]:
+def _chunks(data: bytes, position: int, name: str) -> Iterator[tuple[bytes, int, int]]:
     """Yield the name, the start and the end of each chunk."""
-    while place < len(data):
-        if place + 8 > len(data):
+    while position < len(data):
+        if position + 8 > len(data):
             raise ValueError(f"{name} is cut off at byte {len(data):,}; copy it again")
-        end = place + 8 + int.from_bytes(data[place + 4 : place + 8], "big")
+        end = position + 8 + int.from_bytes(data[position + 4 : position + 8], "big")
         if end > len(data):
-            raise ValueError(f"{name} is cut off, or lies about its length: a chunk at byte {place:,} ends at {end:,}")
-        yield data[place : place + 4], place + 8, end
-        place = end
+            raise ValueError(
+                f"{name} is cut off, or lies about its length: a chunk at byte {position:,} ends at {end:,}"
+            )
+        yield data[position : position + 4], position + 8, end
+        position = end
 
 
-def _check_track(data: bytes, place: int, end: int, division: int, name: str) -> int:
+def _check_track(data: bytes, position: int, end: int, division: int, name: str) -> int:
     """Check the events of a track; return the number of notes that never end."""
     sounding: Counter[tuple[int, int]] = Counter()
     time, status = 0, 0
     try:
-        while place < end:
-            wait, place = _read_number(data, place, end)
+        while position < end:
+            wait, position = _read_number(data, position, end)
             time += wait
             if time > MOST_QUARTERS * division:
                 raise ValueError(f"{name} is longer than {MOST_QUARTERS:,} quarter notes; that is not music")
-            if data[place] & 0x80:
-                status, place = data[place], place + 1
+            if data[position] & 0x80:
+                status, position = data[position], position + 1
             if status in (0xFF, 0xF0, 0xF7):
                 meta = status == 0xFF
-                size, place = _read_number(data, place + meta, end)
-                place, status = place + size, 0
+                size, position = _read_number(data, position + meta, end)
+                position, status = position + size, 0
             else:
                 size = DATA_BYTES[status >> 4]
-                pitch, velocity = data[place], data[place + size - 1]
+                pitch, velocity = data[position], data[position + size - 1]
                 if max(pitch, velocity) > 127:
-                    raise ValueError(f"{name} is a damaged MIDI file (byte {place:,}); export it again")
-                place += size
+                    raise ValueError(f"{name} is a damaged MIDI file (byte {position:,}); export it again")
+                position += size
                 if status >> 4 in (0x8, 0x9):
                     key = (status & 15, pitch)
                     sounding[key] += 1 if status >> 4 == 0x9 and velocity else -min(1, sounding[key])
     except (IndexError, KeyError):
-        raise ValueError(f"{name} is a damaged MIDI file (byte {min(place, end):,}); export it again") from None
-    if place != end:
+        raise ValueError(f"{name} is a damaged MIDI file (byte {min(position, end):,}); export it again") from None
+    if position != end:
         raise ValueError(f"{name} is a damaged MIDI file: an event reaches over the end of its track; export it again")
     return sum(sounding.values())
 
 
-def _read_number(data: bytes, place: int, end: int) -> tuple[int, int]:
+def _read_number(data: bytes, position: int, end: int) -> tuple[int, int]:
     """Return the variable-length number at a place, and the place after it."""
     value = 0
     for _ in range(4):
-        if place >= end:
+        if position >= end:
             raise IndexError
-        byte, place = data[place], place + 1
+        byte, position = data[position], position + 1
         value = value << 7 | byte & 0x7F
         if byte < 0x80:
-            return value, place
+            return value, position
     raise IndexError
 
 

@@ -6,7 +6,6 @@ of -1 (or NaN in other copies) is a rest. A file may also be one list of pieces,
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lmlab.parsing import load_json
 from lmlab.tokenizers.processors.notes import MOST_VOICES, PITCHES, REST
 
 BEGINNING = re.compile(r'\s*(\{\s*"\w+"\s*:\s*)?\[\s*\[\s*(\[\s*(-?\d|\]|NaN)|-?\d)')
@@ -42,10 +42,9 @@ def looks_like_rolls(head: bytes) -> bool:
 def read_rolls(data: bytes, *, name: str) -> Iterator[Roll]:
     """Yield the pieces of a JSON file; a ValueError names the piece and the step that is wrong."""
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        why = "lists that are nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise ValueError(f"{name} is not valid JSON ({why}); write it again") from None
+        found = load_json(data)
+    except ValueError as error:
+        raise ValueError(f"{name} is not valid JSON ({error}); write it again") from None
     if not isinstance(found, dict):
         yield from _read_list(found, None, name)
         return

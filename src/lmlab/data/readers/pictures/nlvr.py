@@ -2,8 +2,10 @@
 
 A record has a `sentence`, a `label`, and in `structured_rep` for each box its shapes: `type`, `color`, `size`, `x_loc`
 and `y_loc` in a box of 100 × 100. Each box and each shape becomes a region, whose vector says what it is, its colour,
-its size, the number of its box, its place in the box, and how near it is to each wall of the box. There are no pixels:
-a model reads the regions alone.
+its size, the number of its box, its place in the box, and how near it is to each wall of the box. That of a shape says
+whether it is the lowest or the highest of its box, or the next; that of a box what is in it, as the vector that a
+detector gives a large region would: how many shapes, and how many of each kind, colour and size. There are no pixels: a
+model reads the regions alone.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from lmlab.data.readers.files import shorten
-from lmlab.data.readers.labelled.tables import Table
+from lmlab.data.readers.labelled.tables import ParsedTable
 from lmlab.data.readers.media import Regions
-from lmlab.data.readers.pictures.files import PictureRow, RegionSource
 from lmlab.data.readers.pictures.regions import check_regions
+from lmlab.data.readers.pictures.sources import PictureRow, RegionSource
 
 COLUMN = "structured_rep"
 KINDS = ("box", "circle", "square", "triangle")
@@ -31,18 +33,23 @@ SIDE, GAP = 100, 50
 """Pixels of a box, and between two boxes, in the published pictures of 400 × 100 pixels."""
 NEAR = 5.0
 """Pixels from a wall at which nearness has fallen to 1 / e: a shape one pixel from a wall does not touch it."""
-WIDTH = len(KINDS) + len(COLOUR_NAMES) + len(SIZES) + BOXES + 8
-"""Numbers of a region's vector: one is 1 in each of four groups, none of colour and size for a box itself; then left,
-top, right and bottom as fractions of its box, and the nearness to these four walls, 1 where it touches one."""
+LOOKS = len(KINDS) + len(COLOUR_NAMES) + len(SIZES)
+"""Numbers for what a shape is: one is 1 in each of three groups; of a box itself, none of colour and size."""
+MOST, COUNTED = 7, 4
+"""The largest number of shapes in a box, and of shapes of a kind, that a vector tells from larger ones."""
+WIDTH = LOOKS + BOXES + 8 + 4 + (MOST + 1) + COUNTED * (LOOKS - 1)
+"""Numbers of a region's vector: its look and its box; left, top, right and bottom as fractions of its box, and the
+nearness to these four walls, 1 where it touches one; of a shape, whether none or one is lower, and none or one higher;
+of a box, one is 1 for the number of its shapes, and 1 for each look of which it has at least 1, 2, 3 or 4."""
 
 
-def read_scenes(table: Table) -> list[PictureRow]:
+def read_scenes(table: ParsedTable) -> list[PictureRow]:
     """Return the rows of a file of NLVR; a ValueError names the line where something is missing or unknown."""
-    names = {name: place for place, name in enumerate(table.names or ())}
+    names = {name: position for position, name in enumerate(table.names or ())}
     rows = []
     for cells, line in zip(table.rows, table.lines, strict=True):
         where = f"{table.source}, line {line}"
-        record = {name: cells[place] for name, place in names.items()}
+        record = {name: cells[position] for name, position in names.items()}
         sentence, label = str(record.get("sentence") or "").strip(), record.get("label")
         if not sentence:
             raise ValueError(f"{where}: there is no sentence")
@@ -65,13 +72,16 @@ def read_scene(boxes: Any, *, where: str) -> Regions:
         left = number * (SIDE + GAP)
         edges.append((left / width, 0.0, (left + SIDE) / width, 1.0))
         names.append(f"box {number + 1}")
-        vectors.append([*_vector("box", None, None, number), *_place((0.0, 0.0, SIDE, SIDE))])
-        for shape in shapes:
-            kind, colour, size, x, y = _read_shape(shape, where=where)
+        found = [_read_shape(shape, where=where) for shape in shapes]
+        looks = [_vector(kind, colour, size, number) for kind, colour, size, _, _ in found]
+        box = [*_vector("box", None, None, number), *_place((0.0, 0.0, SIDE, SIDE)), *[0.0] * 4]
+        vectors.append([*box, *_contents(looks)])
+        heights = [y for *_, y in found]
+        for look, (kind, colour, size, x, y) in zip(looks, found, strict=True):
             ends = (x, y, min(SIDE, x + size), min(SIDE, y + size))
             edges.append(((left + ends[0]) / width, ends[1] / SIDE, (left + ends[2]) / width, ends[3] / SIDE))
             names.append(f"{SIZE_NAMES[SIZES.index(size)]} {COLOUR_NAMES[colour]} {kind}")
-            vectors.append([*_vector(kind, colour, size, number), *_place(ends)])
+            vectors.append([*look, *_place(ends), *_order(y, heights), *_contents(None)])
     return Regions(np.array(edges, np.float32), tuple(names), np.array(vectors, np.float32))
 
 
@@ -97,7 +107,7 @@ def _vector(kind: str, colour: int | None, size: int | None, box: int) -> Sequen
         (len(SIZES), None if size is None else SIZES.index(size)),
         (BOXES, box),
     )
-    return [float(place == one) for count, one in groups for place in range(count)]
+    return [float(position == one) for count, one in groups for position in range(count)]
 
 
 def _place(ends: tuple[float, float, float, float]) -> list[float]:
@@ -105,3 +115,18 @@ def _place(ends: tuple[float, float, float, float]) -> list[float]:
     left, top, right, bottom = ends
     gaps = (left, top, SIDE - right, SIDE - bottom)
     return [*(end / SIDE for end in ends), *(math.exp(-gap / NEAR) for gap in gaps)]
+
+
+def _order(y: float, heights: Sequence[float]) -> list[float]:
+    """Whether no shape of the box is lower, or one, and whether none is higher, or one; y grows downwards."""
+    lower, higher = sum(other > y for other in heights), sum(other < y for other in heights)
+    return [float(found == wanted) for found in (lower, higher) for wanted in (0, 1)]
+
+
+def _contents(looks: Sequence[Sequence[float]] | None) -> list[float]:
+    """What is in a box, from the vectors of its shapes; zeros for a shape, in which nothing is."""
+    if looks is None:
+        return [0.0] * (MOST + 1 + COUNTED * (LOOKS - 1))
+    number = [float(min(len(looks), MOST) == count) for count in range(MOST + 1)]
+    totals = [sum(look[place] for look in looks) for place in range(1, LOOKS)]
+    return [*number, *(float(total >= least) for least in range(1, COUNTED + 1) for total in totals)]

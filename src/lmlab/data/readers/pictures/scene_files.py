@@ -10,13 +10,15 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.readers.pictures.files import LazyRows, PictureFiles, PictureRow, Regions
 from lmlab.data.readers.pictures.scene_texts import ask, state
-from lmlab.data.readers.pictures.scenes import PARTS, VERSION, Part, Scene, describe, make_scene, paint
+from lmlab.data.readers.pictures.scenes import PARTS, VERSION, Part, Scene, describe, make_scene, paint, part_of
+from lmlab.data.readers.pictures.sources import LazyRows, PictureFiles, PictureRow, Regions
 
 SIDE = 64
 """Pixels of a side."""
 COUNTS: dict[Part, int] = {"train": 5000, "valid": 500, "test": 500, "unseen": 500}
+ASKED: dict[Part, int] = {**COUNTS, "train": 10_000}
+"""Scenes with questions: an answer says less about a picture than a caption does."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,19 @@ class SceneSource:
 def find_scenes(name: str) -> PictureFiles:
     """Return the rows of a built-in data set: `scenes`, `scenes-unseen`, `scene-questions` or `scene-sentences`."""
     if name == "scenes-unseen":
-        rows = LazyRows(partial(_rows, "unseen", _caption))
+        rows = LazyRows(partial(_rows, "unseen", _caption, COUNTS))
         return PictureFiles(train=rows, format="built-in scenes with unseen pairs")
     make = {"scenes": _caption, "scene-questions": _question, "scene-sentences": _sentence}[name]
-    train, valid, test = (LazyRows(partial(_rows, part, make)) for part in PARTS[:3])
+    counts = ASKED if name == "scene-questions" else COUNTS
+    train, valid, test = (LazyRows(partial(_rows, part, make, counts)) for part in PARTS[:3])
     return PictureFiles(train=train, valid=valid, test=test, format="built-in scenes")
 
 
-def _rows(part: Part, make: Callable[[Scene, PictureRow], list[PictureRow]]) -> list[PictureRow]:
+def _rows(
+    part: Part, make: Callable[[Scene, PictureRow], list[PictureRow]], counts: dict[Part, int]
+) -> list[PictureRow]:
     rows: list[PictureRow] = []
-    for index in range(COUNTS[part]):
+    for index in range(counts[part]):
         source, scene = SceneSource(part, index), make_scene(part, index)
         boxes = np.array([thing.box for thing in scene.things], np.float32)
         regions = Regions(boxes, tuple(thing.label for thing in scene.things))
@@ -66,7 +71,8 @@ def _caption(scene: Scene, row: PictureRow) -> list[PictureRow]:
 
 
 def _question(scene: Scene, row: PictureRow) -> list[PictureRow]:
-    return [row._replace(label=each.answer, texts={"question": each.text}) for each in ask(scene)]
+    questions = ask(scene, more=part_of(scene.things) == "train")
+    return [row._replace(label=each.answer, texts={"question": each.text}) for each in questions]
 
 
 def _sentence(scene: Scene, row: PictureRow) -> list[PictureRow]:

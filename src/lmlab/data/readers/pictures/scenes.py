@@ -148,8 +148,8 @@ def part_of(things: tuple[Thing, ...]) -> Part:
     if any((thing.colour, thing.shape) in UNSEEN for thing in things):
         return "unseen"
     digest = hashlib.sha256(describe(things).encode()).digest()
-    place = int.from_bytes(digest[:4], "big") % HELD_OUT
-    return "test" if place == 0 else "valid" if place == 1 else "train"
+    position = int.from_bytes(digest[:4], "big") % HELD_OUT
+    return "test" if position == 0 else "valid" if position == 1 else "train"
 
 
 def _place(looks: list[Look], rng: np.random.Generator) -> tuple[Thing, ...] | None:

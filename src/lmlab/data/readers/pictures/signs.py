@@ -14,9 +14,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.readers.pictures.files import LazyRows, PictureFiles, PictureRow
 from lmlab.data.readers.pictures.lettering import write_word
 from lmlab.data.readers.pictures.scenes import COLOURS, SHAPES, VERSION, Scene, Thing, paint
+from lmlab.data.readers.pictures.sources import LazyRows, PictureFiles, PictureRow
 
 SIDE = 64
 COUNTS = {"train": 3000, "valid": 300, "test": 300}

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmlab.config import suggest
-from lmlab.data.readers.files import list_folder, read_whole, shorten
+from lmlab.data.readers.files import is_file, list_folder, read_whole, shorten
 from lmlab.data.readers.labelled.column_types import clean
-from lmlab.data.readers.labelled.tables import Table, parse_csv, parse_json, parse_tsv
+from lmlab.data.readers.labelled.tables import ParsedTable, parse_csv, parse_json, parse_tsv
 from lmlab.data.readers.pictures import nlvr
-from lmlab.data.readers.pictures.files import (
+from lmlab.data.readers.pictures.regions import check_regions
+from lmlab.data.readers.pictures.sources import (
     Archive,
     FileSource,
     PictureRow,
@@ -26,7 +27,6 @@ from lmlab.data.readers.pictures.files import (
     RegionSource,
     ZipSource,
 )
-from lmlab.data.readers.pictures.regions import check_regions
 
 NAMES: dict[str, tuple[str, ...]] = {
     "picture": ("picture", "image", "path", "file", "filename", "file_name", "image_path", "img", "photo"),
@@ -84,7 +84,7 @@ def _find_picture(
     return RegionSource(where, group=hashlib.sha256(content).hexdigest())
 
 
-def _parse(path: Path) -> Table:
+def _parse(path: Path) -> ParsedTable:
     text, lower = read_whole(path), path.name.lower().removesuffix(".gz")
     if lower.endswith((".json", ".jsonl", ".ndjson")):
         return parse_json(str(path), text)
@@ -92,7 +92,7 @@ def _parse(path: Path) -> Table:
     return table.take_header().check_even()
 
 
-def _find_columns(table: Table, given: Mapping[str, str]) -> dict[str, int]:
+def _find_columns(table: ParsedTable, given: Mapping[str, str]) -> dict[str, int]:
     """The index of the column of each field: as given, else by its name."""
     names = [name.strip().lower() for name in table.names or ()]
     found: dict[str, int] = {}
@@ -127,7 +127,7 @@ class _Places:
         if ".." in path.parts:
             raise ValueError(f"{where}: {shorten(name)} leads out of the folder of the table; give a path inside it")
         file = self.folder / path
-        if file.is_file() or not self.archives:
+        if is_file(file) or not self.archives:
             return FileSource(file)
         entry = self.entries.get(str(path)) or self.entries.get(path.name)
         return FileSource(file) if entry is None else ZipSource(*entry)

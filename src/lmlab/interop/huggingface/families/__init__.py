@@ -23,7 +23,7 @@ from lmlab.interop.huggingface.families.visualbert import VISUALBERT
 from lmlab.interop.huggingface.families.vit import VIT
 from lmlab.interop.huggingface.families.whisper import WHISPER
 from lmlab.interop.huggingface.families.xlnet import XLNET
-from lmlab.interop.huggingface.table import Architecture, Family, Head
+from lmlab.interop.huggingface.table import Architecture, Family, TaskHead
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
@@ -51,7 +51,7 @@ def family_of_kind(kind: str, values: Mapping[str, Any]) -> Family:
     raise ValueError(f"transformers has no model like {kind}; these can be written for it: {', '.join(kinds)}")
 
 
-def family_of_config(config: Mapping[str, Any], *, where: str) -> tuple[Family, Architecture | Head | None]:
+def family_of_config(config: Mapping[str, Any], *, where: str) -> tuple[Family, Architecture | TaskHead | None]:
     """The family and architecture that a `config.json` of theirs names; a ValueError names the nearest ones."""
     names = config.get("architectures") or []
     name = str(names[0]) if isinstance(names, list) and names else None
@@ -76,5 +76,5 @@ def family_of_config(config: Mapping[str, Any], *, where: str) -> tuple[Family, 
     return family, known[name]
 
 
-def _classes(family: Family) -> tuple[Architecture | Head, ...]:
+def _classes(family: Family) -> tuple[Architecture | TaskHead, ...]:
     return (*family.architectures, *family.heads)

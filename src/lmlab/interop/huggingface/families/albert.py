@@ -8,7 +8,7 @@ from lmlab.interop.huggingface.table import (
     Architecture,
     Family,
     Only,
-    Part,
+    OptionalPart,
     Setting,
     Weight,
     fused,
@@ -57,9 +57,9 @@ ALBERT = Family(
         Weight("output.softmax.bias", "predictions.bias"),
     ),
     parts=(
-        Part("pooler", "albert.pooler.weight"),
-        Part("pairs", "sop_classifier.classifier.weight"),
-        Part("head", "predictions.dense.weight"),
+        OptionalPart("pooler", "albert.pooler.weight"),
+        OptionalPart("pairs", "sop_classifier.classifier.weight"),
+        OptionalPart("head", "predictions.dense.weight"),
     ),
     copies={
         "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",

@@ -9,7 +9,7 @@ from lmlab.interop.huggingface.table import (
     Architecture,
     Family,
     Only,
-    Part,
+    OptionalPart,
     Setting,
     Weight,
     fused,
@@ -48,7 +48,7 @@ STACK_OPTIONS = (
 COPIES = dict.fromkeys(
     ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"), "model.shared.weight"
 )
-BIAS = Part("bias", "final_logits_bias", nonzero=True)
+BIAS = OptionalPart("bias", "final_logits_bias", nonzero=True)
 
 
 def stack(side: str) -> tuple[Weight, ...]:

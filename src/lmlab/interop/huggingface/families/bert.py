@@ -7,7 +7,7 @@ from lmlab.interop.huggingface.table import (
     Architecture,
     Family,
     Only,
-    Part,
+    OptionalPart,
     Setting,
     Weight,
     fused,
@@ -91,9 +91,9 @@ BERT = Family(
         Weight("output.softmax.bias", "cls.predictions.bias"),
     ),
     parts=(
-        Part("pooler", "bert.pooler.dense.weight"),
-        Part("pairs", "cls.seq_relationship.weight"),
-        Part("head", "cls.predictions.transform.dense.weight"),
+        OptionalPart("pooler", "bert.pooler.dense.weight"),
+        OptionalPart("pairs", "cls.seq_relationship.weight"),
+        OptionalPart("head", "cls.predictions.transform.dense.weight"),
     ),
     copies={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",

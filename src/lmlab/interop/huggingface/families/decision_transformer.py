@@ -6,7 +6,6 @@ predict states and returns. They are written as zeros.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,8 +16,9 @@ from torch import Tensor
 
 from lmlab.interop.huggingface.table import Architecture, Family, Only, Setting, Weight, linear
 from lmlab.interop.huggingface.transforms import Transposed
+from lmlab.parsing import load_json
 from lmlab.tokenizers.processors import FILE, load_processor
-from lmlab.tokenizers.processors.episodes import EpisodeProcessor
+from lmlab.tokenizers.processors.episode_scaling import EpisodeProcessor
 
 LAYER = "encoder.h.{}."
 POSITIONS = 1024
@@ -85,7 +85,7 @@ class EpisodeScales:
 def _is_ours(path: Path) -> bool:
     """Whether a `processor.json` is that of episodes: theirs have the same name."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = load_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     return isinstance(values, dict) and values.get("kind") == EpisodeProcessor.kind

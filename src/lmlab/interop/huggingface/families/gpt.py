@@ -5,7 +5,7 @@ Its vocabulary has no token between documents; the end of a paragraph, which its
 
 from __future__ import annotations
 
-from lmlab.interop.huggingface.table import SENTENCES, Architecture, Family, Head, Only, Setting, Weight, linear
+from lmlab.interop.huggingface.table import SENTENCES, Architecture, Family, Only, Setting, TaskHead, Weight, linear
 from lmlab.interop.huggingface.transforms import Transposed
 
 SETTINGS = (
@@ -19,10 +19,10 @@ SETTINGS = (
 """GPT-2 has the same, under the same names."""
 
 
-def last_head(prefix: str, *, absorbs: str | None) -> Head:
+def last_head(prefix: str, *, absorbs: str | None) -> TaskHead:
     """One layer without a bias over the vector of the last token."""
     rows = (Weight("label.out.weight", "score.weight"),)
-    return Head(f"{prefix}ForSequenceClassification", SENTENCES, rows, pool="last", dropout=None, absorbs=absorbs)
+    return TaskHead(f"{prefix}ForSequenceClassification", SENTENCES, rows, pool="last", dropout=None, absorbs=absorbs)
 
 
 GPT = Family(

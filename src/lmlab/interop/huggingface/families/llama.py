@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmlab.interop.huggingface.families.gpt import last_head
-from lmlab.interop.huggingface.table import Architecture, Family, Head, Only, Setting, Weight, fused, linear
+from lmlab.interop.huggingface.table import Architecture, Family, Only, Setting, TaskHead, Weight, fused, linear
 
 
 def unify_rotary(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _family(model_type: str, name: str, *, options: tuple[Only, ...], bias: bool
         sentencepiece={},
         heads=(
             last_head(name, absorbs=None),
-            Head(f"{name}ForTokenClassification", ("tagging",), linear("label.out", "score")),
+            TaskHead(f"{name}ForTokenClassification", ("tagging",), linear("label.out", "score")),
         ),
         bare={"tied": True},
     )

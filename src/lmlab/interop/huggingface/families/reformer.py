@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lmlab.interop.huggingface.table import Architecture, Family, Only, Part, Setting, Weight, linear
+from lmlab.interop.huggingface.table import Architecture, Family, Only, OptionalPart, Setting, Weight, linear
 from lmlab.interop.huggingface.transforms import Fused, Squeezed, WithZeros
 from lmlab.models.reformer import ReformerConfig
 
@@ -84,7 +84,7 @@ REFORMER = Family(
         *linear("norm", "reformer.encoder.layer_norm"),
         Weight("output.weight", ("lm_head.decoder.weight", "lm_head.bias"), WithZeros()),
     ),
-    parts=(Part("predicts", "lm_head.decoder.weight"),),
+    parts=(OptionalPart("predicts", "lm_head.decoder.weight"),),
     ignored=(r"reformer\.encoder\.layers\.\d+\.attention\.self_attention\.(self_)?mask_value_float(16|32)",),
     fixed={"attends": "chunk"},
     advice={

@@ -12,7 +12,7 @@ from lmlab.interop.huggingface.table import (
     Adapted,
     Architecture,
     Family,
-    Part,
+    OptionalPart,
     Setting,
     Weight,
     linear,
@@ -76,7 +76,7 @@ ROBERTA = Family(
         *linear("output.norm", "lm_head.layer_norm"),
         Weight("output.softmax.bias", "lm_head.bias"),
     ),
-    parts=(Part("pooler", "roberta.pooler.dense.weight"), Part("head", "lm_head.dense.weight")),
+    parts=(OptionalPart("pooler", "roberta.pooler.dense.weight"), OptionalPart("head", "lm_head.dense.weight")),
     copies={
         "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",

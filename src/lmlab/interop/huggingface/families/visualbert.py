@@ -7,7 +7,7 @@ are the last five numbers of theirs.
 from __future__ import annotations
 
 from lmlab.interop.huggingface.families.bert import ABSOLUTE, ENCODER_SETTINGS, GELU, OLD_NAMES, TEMPLATE, encoder
-from lmlab.interop.huggingface.table import Architecture, Family, Only, Part, Setting, Weight, linear
+from lmlab.interop.huggingface.table import Architecture, Family, Only, OptionalPart, Setting, Weight, linear
 from lmlab.layers.regions import LOCATION
 
 VISUALBERT = Family(
@@ -42,9 +42,9 @@ VISUALBERT = Family(
         Weight("output.softmax.bias", "cls.predictions.bias"),
     ),
     parts=(
-        Part("pooler", "visual_bert.pooler.dense.weight"),
-        Part("pairs", "cls.seq_relationship.weight"),
-        Part("head", "cls.predictions.transform.dense.weight"),
+        OptionalPart("pooler", "visual_bert.pooler.dense.weight"),
+        OptionalPart("pairs", "cls.seq_relationship.weight"),
+        OptionalPart("head", "cls.predictions.transform.dense.weight"),
     ),
     copies={
         "cls.predictions.decoder.weight": "visual_bert.embeddings.word_embeddings.weight",

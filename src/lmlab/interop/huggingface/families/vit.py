@@ -7,7 +7,7 @@ from typing import Any
 
 from lmlab.config import build
 from lmlab.interop.huggingface.pictures import PictureSettings
-from lmlab.interop.huggingface.table import Architecture, Family, Head, Only, Setting, Weight, fused, linear
+from lmlab.interop.huggingface.table import Architecture, Family, Only, Setting, TaskHead, Weight, fused, linear
 from lmlab.interop.huggingface.transforms import Patches, Squeezed
 
 LAYER = "vit.encoder.layer.{}."
@@ -72,7 +72,7 @@ VIT = Family(
     tokenized=False,
     files=PictureSettings("ViTImageProcessor"),
     heads=(
-        Head(
+        TaskHead(
             "ViTForImageClassification",
             ("picture_classification",),
             linear("label.out", "classifier"),

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from lmlab.interop.huggingface.families.bert import GELU
-from lmlab.interop.huggingface.table import SENTENCES, Architecture, Family, Head, Only, Part, Setting, Weight, linear
+from lmlab.interop.huggingface.table import (
+    SENTENCES,
+    Architecture,
+    Family,
+    Only,
+    OptionalPart,
+    Setting,
+    TaskHead,
+    Weight,
+    linear,
+)
 from lmlab.interop.huggingface.transforms import PerHead, Squeezed
 
 LAYER = "transformer.layer.{}.rel_attn."
@@ -11,10 +21,10 @@ ATTENTION = "blocks.{}.attention."
 SUMMARY = (Only("summary_type", ("last",)), Only("summary_use_proj", (True,)))
 
 
-def _summary_head(name: str, tasks: tuple[str, ...]) -> Head:
+def _summary_head(name: str, tasks: tuple[str, ...]) -> TaskHead:
     """A dense tanh layer over the vector of the last token, <cls>, and one more."""
     rows = (*linear("label.dense", "sequence_summary.summary"), *linear("label.out", "logits_proj"))
-    return Head(name, tasks, rows, pool="last", activation="tanh", dropout="summary_last_dropout", options=SUMMARY)
+    return TaskHead(name, tasks, rows, pool="last", activation="tanh", dropout="summary_last_dropout", options=SUMMARY)
 
 
 XLNET = Family(
@@ -65,7 +75,7 @@ XLNET = Family(
         *linear("blocks.{}.feed_forward_norm", "transformer.layer.{}.ff.layer_norm"),
         Weight("output.bias", "lm_loss.bias"),
     ),
-    parts=(Part("head", ("lm_loss.bias", "lm_loss.weight")),),
+    parts=(OptionalPart("head", ("lm_loss.bias", "lm_loss.weight")),),
     copies={"lm_loss.weight": "transformer.word_embedding.weight"},
     assumed={"attention_dropout": None, "initial": "published"},
     boundary="<eod>",  # <s> and </s> are in the vocabulary, but no text that it was trained on has them
@@ -76,8 +86,8 @@ XLNET = Family(
     heads=(
         _summary_head("XLNetForSequenceClassification", SENTENCES),
         _summary_head("XLNetForMultipleChoice", ("choice",)),
-        Head("XLNetForTokenClassification", ("tagging",), linear("label.out", "classifier"), dropout=None),
-        Head("XLNetForQuestionAnsweringSimple", ("spans",), linear("label.out", "qa_outputs"), dropout=None),
+        TaskHead("XLNetForTokenClassification", ("tagging",), linear("label.out", "classifier"), dropout=None),
+        TaskHead("XLNetForQuestionAnsweringSimple", ("spans",), linear("label.out", "qa_outputs"), dropout=None),
     ),
     bare={"head": False},
 )

@@ -1,6 +1,7 @@
-// Attention: all heads of a layer in small, one head in large; tokens can be locked, and hidden from the model.
+// Attention: all heads of all layers in small, one in large with lines between tokens; tokens can be locked, and hidden
+// from the model.
 
-import { h, cut, number, percent, visible } from "../dom.js";
+import { h, s, cut, number, percent, visible } from "../dom.js";
 import { bytes, post } from "../api.js";
 import { choice, runPicker, textField, tick } from "../fields.js";
 import { colouredText, legend, table } from "../parts.js";
@@ -8,8 +9,20 @@ import { diverging, scale } from "../colours.js";
 import { fromHalves } from "../halves.js";
 import { heatMap } from "../heat.js";
 
-const SMALL = 40;
-/** Tokens up to which a head is drawn cell by cell, with names. */
+/** Tokens up to which a head is drawn cell by cell, with names, or with lines. */
+const SMALL = 40,
+  MOST_LINES = 64;
+/** Lines of less weight are not drawn: no eye sees them. */
+const LEAST = 0.01;
+/** The side of a small picture, at most, as the server makes them. */
+const THUMBNAIL = 32;
+/** The systems that read a text with attention. */
+const ATTENTIVE = new Set(
+  (
+    "attention-lm gpt gpt2 llama music-transformer transformer-xl bert mbert roberta xlm-r albert electra " +
+    "xlnet reformer transformer bart seq2seq"
+  ).split(" "),
+);
 /** Most weights are small: colours go by their root, so that one in a hundred can be seen. */
 const strength = value => Math.sign(value) * Math.sqrt(Math.abs(value));
 /** A colour as the bytes of a pixel: red, green, blue and no transparency, lowest byte first. */
@@ -74,42 +87,277 @@ const does = each =>
     .slice(0, 1)
     .map(([name, words]) => `${percent(each[name])} on ${words}`)[0] ?? "";
 
+/** All heads as small pictures, a row for each layer; the arrow keys go from one to the next. */
+const overview = (page, data, about, chosen) => {
+  const { layers, heads } = about,
+    [, , rows, columns] = data.small.shape;
+  const room = page.width >= 1000 ? page.width * 0.42 : page.width;
+  const size = Math.max(22, Math.min(84, Math.floor((room - 30) / heads) - 10, Math.floor(480 / layers) - 8));
+  const go = (event, layer, head) => {
+    const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
+    if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
+    const next = event.currentTarget
+      .closest(".overview")
+      .querySelector(`[data-layer="${layer + step[0]}"][data-head="${head + step[1]}"]`);
+    next?.focus();
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const thumbnail = (layer, head) => {
+    const each = about.does[layer * heads + head],
+      start = (layer * heads + head) * rows * columns,
+      picked = layer === chosen.layer && head === chosen.head;
+    const label = `Layer ${layer}, head ${head}: entropy ${number(each.entropy, 2)} bits, ${does(each)}`;
+    const weights = Float32Array.from(
+      data.small.bytes.subarray(start, start + rows * columns),
+      byte => (byte / 255) ** 2,
+    );
+    return h(
+      "button",
+      {
+        type: "button",
+        class: "head",
+        "data-layer": layer,
+        "data-head": head,
+        tabindex: picked ? 0 : -1,
+        "aria-pressed": String(picked),
+        "aria-label": label,
+        title: label,
+        onclick: () => page.set({ layer, head }, { push: true }),
+        onfocus: () => page.say(label),
+        onpointerenter: () => page.say(label),
+        onkeydown: event => go(event, layer, head),
+      },
+      pixels(weights, rows, columns, size, false),
+    );
+  };
+  return h(
+    "figure",
+    { class: "overview" },
+    h(
+      "figcaption",
+      {},
+      "All heads",
+      h("small", {}, `${layers} × ${heads}: a row for each layer; click one to enlarge it`),
+    ),
+    h(
+      "div",
+      { class: "scroll" },
+      h(
+        "div",
+        { class: "thumbnails-of-heads", role: "group", "aria-label": "All heads", style: { "--heads": String(heads) } },
+        Array.from({ length: layers }, (_, layer) => [
+          h("span", { class: "layer" }, String(layer)),
+          Array.from({ length: heads }, (_, head) => thumbnail(layer, head)),
+        ]),
+      ),
+    ),
+  );
+};
+
+/** Two columns of tokens, and lines from the one to the other, as strong as the weights (as in bertviz). */
+export const lines = ({
+  queries,
+  keys,
+  rows,
+  columns,
+  weights,
+  from,
+  locked,
+  gone,
+  signed,
+  width,
+  weight,
+  pickKey,
+}) => {
+  const high = Math.max(15, Math.min(22, Math.floor(480 / Math.max(rows.length, columns.length)))), // of one token
+    left = Math.min(150, Math.floor(width * 0.32)),
+    right = width - left,
+    tall = high * Math.max(rows.length, columns.length) + 4;
+  const middle = index => index * high + high / 2 + 2,
+    letters = Math.max(4, Math.floor((left - 14) / 8.6));
+  const value = (r, c) => weights[r * columns.length + c];
+  const name = (index, at, names, side, extra, marked) =>
+    s(
+      "g",
+      {
+        class: `mark ${marked ? "locked" : ""}`,
+        tabindex: -1,
+        role: side === "query" ? "button" : "img",
+        [`data-${side}`]: at,
+        ...extra,
+      },
+      s("rect", {
+        class: "shade",
+        x: side === "query" ? 0 : right,
+        y: at * high + 3,
+        width: left - 2,
+        height: high - 2,
+        rx: 4,
+        fill: "transparent",
+      }),
+      s(
+        "text",
+        {
+          class: `mono${gone.has(index) ? " gone" : ""}`,
+          x: side === "query" ? left - 8 : right + 6,
+          y: middle(at) + 5,
+          "text-anchor": side === "query" ? "end" : "start",
+        },
+        cut(visible(names[index]), letters - (side === "key" ? 4 : 0)),
+      ),
+      side === "key" && s("text", { class: "tick", x: width - 6, y: middle(at) + 4, "text-anchor": "end" }),
+      s("rect", {
+        class: "ring",
+        x: (side === "query" ? 0 : right) + 1,
+        y: at * high + 3,
+        width: left - 4,
+        height: high - 3,
+        rx: 4,
+      }),
+    );
+  return s(
+    "svg",
+    {
+      class: "lines",
+      width,
+      height: tall,
+      viewBox: `0 0 ${width} ${tall}`,
+      role: "group",
+      "aria-label": "One head: from the tokens on the left to those on the right",
+    },
+    rows.map((_, r) =>
+      s(
+        "g",
+        { class: "from", "data-from": r, opacity: from < 0 || r === from ? 1 : 0.06 },
+        columns.map((_, c) => {
+          const strong = Math.abs(value(r, c));
+          return strong < LEAST
+            ? null
+            : s("line", {
+                x1: left,
+                y1: middle(r),
+                x2: right,
+                y2: middle(c),
+                class: value(r, c) < 0 ? "fewer" : "more",
+                "stroke-opacity": Math.min(1, strong ** 0.7).toFixed(3),
+                "stroke-width": (0.8 + 3 * strong).toFixed(2),
+                "stroke-dasharray": signed && value(r, c) < 0 ? "4 3" : undefined,
+              });
+        }),
+      ),
+    ),
+    rows.map((index, r) =>
+      name(
+        index,
+        r,
+        queries,
+        "query",
+        {
+          "data-pick": `lock ${index}`,
+          "aria-label": `From “${visible(queries[index])}”: most to ${best(
+            weights.subarray(r * columns.length, (r + 1) * columns.length),
+            columns,
+            keys,
+          )}`,
+        },
+        index === locked,
+      ),
+    ),
+    columns.map((index, c) =>
+      name(
+        index,
+        c,
+        keys,
+        "key",
+        {
+          "aria-label": weight(Math.max(0, from), c),
+          ...(pickKey ? { role: "button", "data-pick": `key ${index}` } : {}),
+        },
+        false,
+      ),
+    ),
+  );
+};
+
+/** Show the lines of one token alone, and how much it attends to each key; of all tokens without one. */
+const point = (page, from) => {
+  const { svg, weights, columns, weight } = page.shown;
+  page.from = from;
+  for (const group of svg.querySelectorAll(".from"))
+    group.setAttribute("opacity", from < 0 || Number(group.dataset.from) === from ? "1" : "0.06");
+  for (const mark of svg.querySelectorAll("[data-key]")) {
+    const at = Number(mark.dataset.key);
+    const value = from < 0 ? 0 : weights[from * columns.length + at];
+    mark
+      .querySelector(".shade")
+      .setAttribute("fill", from < 0 ? "transparent" : scale(Math.abs(strength(value)) * 0.55));
+    mark.querySelector(".tick").textContent = from < 0 ? "" : number(value, 2);
+    if (from >= 0) mark.setAttribute("aria-label", weight(from, at));
+  }
+  for (const mark of svg.querySelectorAll("[data-query]"))
+    mark
+      .querySelector(".shade")
+      .setAttribute("fill", Number(mark.dataset.query) === from ? "var(--track)" : "transparent");
+};
+
+const heads = [
+  "layer",
+  "head",
+  "entropy in bits",
+  "distance",
+  "on itself",
+  "on the token before",
+  "after",
+  "on the first",
+  "on special tokens",
+];
+
 export default {
   name: "attention",
   title: "Attention",
   lead:
-    "The attention weights of each head: a row for each query token, a column for each key token. Click a " +
-    "head to enlarge it. Point at a token to see where it attends, click to lock it, and hide it from the " +
-    "model to see what changes. Attention is not an explanation.",
+    "The attention weights of every head in every layer. Choose a head to enlarge it: lines go from each token to " +
+    "those that it attends to. Point at a token to see its lines alone, click to lock it, and hide it from the model " +
+    "to see what changes. Attention is not an explanation.",
   defaults: {
     run: "",
     text: "The cat sat on the mat, and it was happy.",
     target: "",
     kind: "",
     layer: 0,
-    head: -1,
+    head: 0,
+    show: "lines",
     hide: false,
     lock: -1,
     masked: [],
     change: false,
   },
-  fits: run => run.does.includes("vectors") && run.pictures !== true,
-  prefers: run => /transformer|attention|bert/i.test(run.summary ?? ""),
+  prompt: state => state.text,
+  variants: (state, data) => data.about.kinds[data.kind].does.map(({ layer }) => ({ layer })),
+  example: ({ sentences: [text = ""] }) => ({ text }),
+  fits: run => run.does.includes("vectors") && run.pictures !== true && ATTENTIVE.has(run.kind),
+  // Positions belong to one text and its tokens.
+  change: (before, after) =>
+    before.run !== after.run || before.text !== after.text ? { lock: -1, masked: [], change: false } : {},
   controls: page => {
     const layers = choice(page, "Layer", "layer", [[0, "0"]], { number: true }),
       kinds = choice(page, "Kind", "kind", [["self", "self"]]),
-      heads = choice(page, "Head", "head", [[-1, "all"]], { number: true });
+      heads = choice(page, "Head", "head", [[0, "0"]], { number: true });
     const target = textField(page, "Target (optional: else the run translates)", "target", { rows: 1, wait: 300 });
     page.follow(state => {
       target.hidden = !page.runs.find(run => run.name === state.run)?.does.includes("target text");
     });
     page.fields = data => {
-      const about = data.about.kinds[data.kind];
+      const about = data.about.kinds[data.kind],
+        count = length => Array.from({ length }, (_, n) => [n, String(n)]);
       kinds.options(Object.keys(data.about.kinds));
       kinds.querySelector("select").value = data.kind;
-      layers.options(Array.from({ length: about.layers }, (_, n) => [n, String(n)]));
+      kinds.hidden = Object.keys(data.about.kinds).length < 2;
+      layers.options(count(about.layers));
       layers.querySelector("select").value = String(data.layer);
-      heads.options([[-1, "all"], ...Array.from({ length: about.heads }, (_, n) => [n, String(n)])]);
+      heads.options(count(about.heads));
+      heads.querySelector("select").value = String(data.head);
     };
     return [
       textField(page, "Text", "text", { rows: 2, wait: 300 }),
@@ -118,6 +366,10 @@ export default {
       kinds,
       layers,
       heads,
+      choice(page, "Show", "show", [
+        ["lines", "lines"],
+        ["matrix", "matrix"],
+      ]),
       tick(page, "hide special tokens", "hide"),
       tick(page, "show only what changed", "change"),
     ];
@@ -127,10 +379,16 @@ export default {
     if (!state.run || !state.text.trim()) return null;
     const body = { run: state.run, text: state.text, target: state.target.trim() ? state.target : null },
       masked = state.masked.map(Number).filter(Number.isInteger);
-    const key = JSON.stringify([body, masked]);
-    if (page.known?.key !== key) page.known = { key, about: await post("attention", { ...body, masked }, signal) };
-    const { about } = page.known,
-      kind = about.kinds[state.kind] ? state.kind : Object.keys(about.kinds)[0];
+    const key = JSON.stringify([body, masked, state.kind]);
+    if (page.known?.key !== key) {
+      const about = await post("attention", { ...body, masked }, signal),
+        kind = about.kinds[state.kind] ? state.kind : (Object.keys(about.kinds).at(-1) ?? "self");
+      const { layers, heads, queries, keys } = about.kinds[kind],
+        small = new Uint8Array(await bytes("attention/heads", { ...body, masked, kind }, signal));
+      const shape = [layers, heads, Math.min(queries.length, THUMBNAIL), Math.min(keys.length, THUMBNAIL)];
+      page.known = { key, about, kind, small: { bytes: small, shape } };
+    }
+    const { about, kind, small } = page.known;
     const { queries, keys, heads, layers } = about.kinds[kind],
       layer = Math.min(Math.max(0, state.layer), layers - 1);
     const read = async hidden =>
@@ -141,202 +399,196 @@ export default {
       about,
       kind,
       layer,
+      small,
+      head: Math.min(Math.max(0, state.head), heads - 1),
       shape: [heads, queries.length, keys.length],
       weights,
       before: before?.length === weights.length ? before : null,
     };
   },
   empty: "Choose a run with attention, and write a text.",
-  draw(page, data, state) {
+  draw(page, data, given) {
+    data = { ...data, head: Math.min(Math.max(0, given.head), data.shape[0] - 1) };
     page.fields(data);
+    const state = { ...given, kind: data.kind, head: data.head };
     const about = data.about.kinds[data.kind],
-      keep = kept(about, { ...state, kind: data.kind }),
-      { rows, columns } = keep;
+      { rows, columns } = kept(about, state);
     const signed = state.change && data.before !== null;
     const shown = signed ? { ...data, weights: data.weights.map((each, index) => each - data.before[index]) } : data;
-    const ofLayer = about.does.filter(each => each.layer === data.layer);
-    const hidden =
-      state.masked.length > 0 &&
-      h(
-        "p",
-        {},
-        "Hidden from the model: ",
-        state.masked.map(each =>
-          h(
-            "button",
-            {
-              type: "button",
-              title: "Show it again",
-              onclick: () => page.set({ masked: state.masked.filter(other => other !== each) }),
-            },
-            `${each}: ${visible(about.keys[Number(each)] ?? "")} ×`,
-          ),
-        ),
-        data.before === null && " Nothing to compare with: the translation has another length.",
-      );
-    if (state.head < 0 || state.head >= about.heads) {
-      const size = Math.max(110, Math.min(220, Math.floor(page.width / Math.min(about.heads, 6)) - 16));
-      const grid = h(
-        "div",
-        { class: "heads" },
-        ofLayer.map(each =>
-          h(
-            "figure",
-            {},
-            h(
-              "button",
-              {
-                type: "button",
-                class: "head",
-                "data-head": each.head,
-                "aria-label": `Head ${each.head}: entropy ${number(each.entropy, 2)} bits, ${does(each)}`,
-                onclick: () => page.set({ head: each.head }, { push: true }),
-                onfocus: event => page.say(event.currentTarget.getAttribute("aria-label")),
-                onpointerenter: event => page.say(event.currentTarget.getAttribute("aria-label")),
-              },
-              pixels(slice(shown, each.head, keep), rows.length, columns.length, size, signed),
-            ),
-            h("figcaption", {}, `Head ${each.head}`, h("small", {}, does(each))),
-          ),
-        ),
-      );
-      return {
-        pictures: [hidden, grid],
-        tables: [
-          table(
-            `Heads of layer ${data.layer}`,
-            [
-              "head",
-              "entropy in bits",
-              "distance",
-              "on itself",
-              "on the token before",
-              "after",
-              "on the first",
-              "on special tokens",
-            ],
-            ofLayer.map(each => [
-              each.head,
-              each.entropy,
-              each.distance,
-              each.itself,
-              each.previous,
-              each.following,
-              each.first,
-              each.special,
-            ]),
-          ),
-        ],
-      };
-    }
-    const weights = slice(shown, state.head, keep),
+    const weights = slice(shown, state.head, { rows, columns }),
       row = index => weights.subarray(index * columns.length, (index + 1) * columns.length);
-    const locked = rows.indexOf(state.lock),
-      from = (page.from = locked >= 0 ? locked : Math.min(page.from ?? rows.length - 1, rows.length - 1));
-    page.locked = false;
-    const strip = [
+    const gone = new Set(about.removed),
+      locked = rows.indexOf(state.lock),
+      beside = page.width >= 1000,
+      room = beside ? Math.floor(page.width * 0.56) : page.width;
+    const from = locked >= 0 ? locked : -1,
+      one = locked >= 0 ? locked : rows.length - 1;
+    const weight = (r, c) =>
+      `“${visible(about.queries[rows[r]])}” attends to “${visible(about.keys[columns[c]])}” ` +
+      `with ${number(row(r)[c])}${signed ? " more than before" : ""}`;
+    const short = rows.length <= MOST_LINES && columns.length <= MOST_LINES;
+    const tables = [
+      table(
+        `Layer ${data.layer}, head ${state.head}: from “${visible(about.queries[rows[one]])}”`,
+        ["to", signed ? "change" : "weight"],
+        columns.map((each, at) => [visible(about.keys[each]), row(one)[at]]),
+      ),
+      table(
+        "All heads",
+        heads,
+        about.does.map(each => [
+          each.layer,
+          each.head,
+          each.entropy,
+          each.distance,
+          each.itself,
+          each.previous,
+          each.following,
+          each.first,
+          each.special,
+        ]),
+      ),
+    ];
+    const figure = h(
+      "figure",
+      { class: "one-head" },
       h(
-        "figure",
+        "figcaption",
         {},
+        `Layer ${data.layer}, head ${state.head}`,
+        h("small", {}, does(about.does[data.layer * about.heads + state.head])),
+      ),
+      hiddenTokens(page, about, state, data),
+      hideButton(page, about, state, data, locked >= 0 ? rows[locked] : -1),
+    );
+    page.shown = null;
+    if (state.show === "lines" && short) {
+      const svg = lines({
+        queries: about.queries,
+        keys: about.keys,
+        rows,
+        columns,
+        weights,
+        from,
+        locked: state.lock,
+        gone,
+        signed,
+        width: Math.min(room, 560),
+        weight,
+        pickKey: data.kind === "cross",
+      });
+      page.shown = { svg, weights, columns, rows, weight };
+      figure.append(
         h(
-          "figcaption",
-          {},
-          data.kind === "cross" ? "Target: from here" : "From here",
-          h("small", {}, locked >= 0 ? "locked; click it again to free it" : "point at a token, or click to lock it"),
+          "p",
+          { class: "sides" },
+          h("span", {}, data.kind === "cross" ? "Target: from here" : "From here"),
+          h("span", {}, "… to here"),
         ),
+        svg,
+      );
+      if (from >= 0) point(page, from);
+    } else
+      figure.append(
+        ...(state.show === "lines"
+          ? [h("p", { class: "empty" }, `The text has more than ${MOST_LINES} tokens: the matrix is shown.`)]
+          : []),
         colouredText(
           rows.map((index, at) => ({
             piece: about.queries[index],
-            share: at === from ? 1 : 0,
+            share: at === one ? 1 : 0,
             says: `From “${visible(about.queries[index])}”: most to ${best(row(at), columns, about.keys)}`,
             pick: `lock ${index}`,
             class: at === locked ? "locked" : "",
           })),
-          page.width,
+          room,
         ),
-      ),
-      h(
-        "figure",
-        {},
-        h("figcaption", {}, `“${visible(about.queries[rows[from]])}” looks ${signed ? "(change)" : ""} here`),
         legend("weight", signed ? [-1, -0.5, -0.1, 0, 0.1, 0.5, 1] : [0, 0.05, 0.2, 0.5, 0.8, 1], strength, { signed }),
-        colouredText(
-          columns.map((index, at) => ({
-            piece: about.keys[index],
-            share: Math.abs(strength(row(from)[at])),
-            ...(signed ? { sign: row(from)[at] < 0 ? -1 : 1 } : {}),
-            says:
-              `“${visible(about.queries[rows[from]])}” attends to “${visible(about.keys[index])}” ` +
-              `with ${number(row(from)[at])}${signed ? " more than before" : ""}`,
-          })),
-          page.width,
-        ),
-      ),
-    ];
-    const matrix =
-      rows.length <= SMALL && columns.length <= SMALL
-        ? h(
-            "div",
-            { class: "scroll" },
-            heatMap({
-              rows: rows.map(index => about.queries[index]),
-              columns: columns.map(index => about.keys[index]),
-              weights: rows.map((_, at) => [...row(at)]),
-              name: "One head",
-              share: strength,
-              signed,
-              says: (r, c, value) =>
-                `“${visible(about.queries[rows[r]])}” attends to ` +
-                `“${visible(about.keys[columns[c]])}” with ${number(value)}`,
-            }),
-          )
-        : large(page, weights, rows, columns, about, signed);
-    const index = rows[from],
-      canHide = data.kind !== "cross" && data.kind !== "decoder";
-    const bar = h(
-      "div",
-      { class: "choices" },
-      h(
-        "button",
-        { type: "button", "data-do": "all", onclick: () => page.set({ head: -1 }, { push: true }) },
-        "← all heads",
-      ),
-      canHide &&
-        h(
-          "button",
-          {
-            type: "button",
-            "data-do": "mask",
-            onclick: () => page.set({ masked: [...new Set([...state.masked, String(index)])], lock: -1, change: true }),
-          },
-          `Hide “${cut(visible(about.queries[index]), 14)}” from the model`,
-        ),
-    );
+        rows.length <= SMALL && columns.length <= SMALL
+          ? h(
+              "div",
+              { class: "scroll" },
+              heatMap({
+                rows: rows.map(index => about.queries[index]),
+                columns: columns.map(index => about.keys[index]),
+                weights: rows.map((_, at) => [...row(at)]),
+                name: "One head",
+                share: strength,
+                signed,
+                says: weight,
+              }),
+            )
+          : large(page, weights, rows, columns, about, signed, room),
+      );
     return {
-      pictures: [bar, hidden, ...strip, matrix],
-      tables: [
-        table(
-          `Layer ${data.layer}, head ${state.head}: from “${visible(about.queries[index])}”`,
-          ["to", signed ? "change" : "weight"],
-          columns.map((each, at) => [visible(about.keys[each]), row(from)[at]]),
-        ),
-      ],
+      pictures: h(
+        "div",
+        { class: beside ? "attention beside" : "attention" },
+        overview(page, data, about, { layer: data.layer, head: state.head }),
+        figure,
+      ),
+      tables,
     };
   },
   point(page, mark) {
-    const found = /^lock (\d+)$/.exec(mark.dataset.pick ?? "");
-    if (!found || page.state.lock >= 0 || page.state.head < 0) return;
-    const about = page.data.about.kinds[page.data.kind],
-      at = kept(about, { ...page.state, kind: page.data.kind }).rows.indexOf(Number(found[1]));
-    if (at >= 0 && at !== page.from) {
-      page.from = at;
-      page.draw();
-    }
+    if (!page.shown || page.state.lock >= 0) return;
+    const { query } = mark.dataset;
+    if (query !== undefined && Number(query) !== page.from) point(page, Number(query));
+  },
+  leave(page) {
+    if (page.shown && page.state.lock < 0) point(page, -1);
   },
   pick(page, what) {
-    const index = Number(what.split(" ")[1]);
-    page.set({ lock: page.state.lock === index ? -1 : index });
+    const [kind, at] = what.split(" "),
+      { lock, masked } = page.state;
+    if (kind === "lock") page.set({ lock: lock === Number(at) ? -1 : Number(at) });
+    else page.set({ masked: masked.includes(at) ? masked.filter(each => each !== at) : [...masked, at], lock: -1 });
   },
+};
+
+/** The tokens that are hidden from the model, with buttons that show them again. */
+const hiddenTokens = (page, about, state, data) =>
+  state.masked.length > 0 &&
+  h(
+    "p",
+    {},
+    "Hidden from the model: ",
+    state.masked.map(each =>
+      h(
+        "button",
+        {
+          type: "button",
+          title: "Show it again",
+          "data-do": "unmask",
+          onclick: () => page.set({ masked: state.masked.filter(other => other !== each) }),
+        },
+        `${each}: ${visible(about.keys[Number(each)] ?? "")} ×`,
+      ),
+    ),
+    about.removed.length > 0 && " It reads the text without.",
+    data.before === null && " Nothing to compare with: the translation has another length.",
+  );
+
+const hideButton = (page, about, state, data, index) => {
+  if (data.kind === "cross")
+    return h("p", { class: "hint" }, "Click a token on the right, and the run translates without it.");
+  if (data.kind === "decoder") return false;
+  if (index < 0)
+    return h("p", { class: "hint" }, "Click a token on the left to lock it; then it can be hidden from the model.");
+  return h(
+    "div",
+    { class: "choices" },
+    h(
+      "button",
+      {
+        type: "button",
+        "data-do": "mask",
+        onclick: () => page.set({ masked: [...new Set([...state.masked, String(index)])], lock: -1, change: true }),
+      },
+      `Hide “${cut(visible(about.queries[index]), 14)}” from the model`,
+    ),
+    h("button", { type: "button", class: "plain", onclick: () => page.set({ lock: -1 }) }, "Unlock"),
+  );
 };
 
 const best = (row, columns, keys) =>
@@ -348,8 +600,8 @@ const best = (row, columns, keys) =>
     .join(", ");
 
 /** A head of many tokens: pixels that show their values when pointed at. */
-const large = (page, weights, rows, columns, about, signed) => {
-  const canvas = pixels(weights, rows.length, columns.length, Math.min(page.width, 720), signed);
+const large = (page, weights, rows, columns, about, signed, room) => {
+  const canvas = pixels(weights, rows.length, columns.length, Math.min(room, 720), signed);
   canvas.setAttribute("aria-label", `One head, ${rows.length} by ${columns.length} tokens`);
   canvas.addEventListener("pointermove", event => {
     const box = canvas.getBoundingClientRect();
@@ -357,7 +609,7 @@ const large = (page, weights, rows, columns, about, signed) => {
       c = Math.min(columns.length - 1, Math.floor(((event.clientX - box.left) / box.width) * columns.length));
     if (r >= 0 && c >= 0)
       page.say(
-        `“${visible(about.queries[rows[r]])}” looks at ` +
+        `“${visible(about.queries[rows[r]])}” attends to ` +
           `“${visible(about.keys[columns[c]])}” with ${number(weights[r * columns.length + c])}`,
       );
   });

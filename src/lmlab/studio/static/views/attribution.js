@@ -15,6 +15,7 @@ export default {
     "the token; for a classifier the text and a class. Without one, the most probable prediction is " +
     "explained. Credit between redundant tokens is arbitrary.",
   defaults: { run: [], text: "Return a new list of the", target: "" },
+  example: ({ prompt }) => ({ text: prompt }),
   fits: run =>
     (run.does.includes("vectors") && run.does.includes("next token")) ||
     run.does.includes("masks") ||
@@ -34,8 +35,8 @@ export default {
     state.run.length && state.text.trim()
       ? post("attribution", { runs: state.run, text: state.text, target: state.target }, signal)
       : null,
-  draw: (page, data) => ({
-    pictures: data.runs.flatMap(run => [h("h2", {}, run.run), ...drawAnalysis(run.analysis, page.width)]),
+  draw: (page, data, state, among = data.runs.map(run => run.analysis)) => ({
+    pictures: data.runs.flatMap(run => [h("h2", {}, run.run), ...drawAnalysis(run.analysis, page.width, among)]),
     tables: data.runs.map(run => table(run.run, run.analysis.columns, run.analysis.rows)),
   }),
 };

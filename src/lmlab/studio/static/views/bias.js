@@ -28,6 +28,7 @@ const WORDS = [
   "carpenter",
   "soldier",
 ];
+const GIVEN = { groups: "she, he", templates: TEMPLATES.join("\n"), words: WORDS.join(", ") };
 const only = (page, how, ...elements) =>
   elements.map(each => {
     page.follow(state => {
@@ -60,14 +61,20 @@ export default {
     run: [],
     translator: "",
     how: "templates",
-    groups: "she, he",
-    templates: TEMPLATES.join("\n"),
-    words: WORDS.join(", "),
+    ...GIVEN,
     set: "",
     limit: 300,
     source: "The nurse is sleeping.",
     targets: "Die Krankenschwester schläft.\nDer Krankenpfleger schläft.",
   },
+  example: ({ groups, templates, words }) =>
+    templates.length
+      ? {
+          groups: groups.join(", "),
+          templates: templates.join("\n"),
+          words: words.filter(each => !groups.includes(each)).join(", "),
+        }
+      : GIVEN,
   fits: run => !translates(run) && (run.does.includes("next token") || run.does.includes("masks")),
   controls: page => {
     page.follow(state => {
@@ -148,6 +155,7 @@ export default {
           ...drawAnalysis(
             notes && index < data.runs.length - 1 ? { ...run.analysis, notes: [] } : run.analysis,
             page.width,
+            data.runs.map(each => each.analysis),
           ),
         ]),
       ],

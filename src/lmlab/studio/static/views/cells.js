@@ -55,6 +55,9 @@ export default {
     from: -1,
     to: -1,
   },
+  variants: (state, { cell }) =>
+    Array.from({ length: 12 }, (_, step) => ({ layer: cell.layer, part: cell.part, unit: cell.unit + step })),
+  example: ({ sentences }) => ({ text: sentences.slice(0, 4).join("\n") }),
   fits: run => run.does.includes("vectors") && !run.does.includes("target text"),
   prefers: run => run.window === null,
   controls: page => {
@@ -180,7 +183,7 @@ export default {
         h(
           "p",
           { class: "lead" },
-          "Area under the ROC curve: 1 means always higher inside than outside, 0 always lower. " +
+          "Most active first, by the area under the ROC curve: 1 means always higher inside than outside. " +
             "Exploratory: too few tokens to conclude.",
         ),
         found(page, data.spans, each => each.area),

@@ -21,6 +21,7 @@ export default {
     tokens: 40,
     seed: 0,
   },
+  example: ({ sentences }) => ({ lines: sentences.slice(0, 3).join("\n") }),
   fits: run => run.does.includes("target text") || run.does.includes("next token"),
   prefers: run => run.does.includes("target text"),
   controls: page => [

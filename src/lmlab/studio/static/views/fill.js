@@ -3,8 +3,8 @@
 import { h, percent, visible } from "../dom.js";
 import { forEachRun, postV1 } from "../api.js";
 import { choice, numberField, runPicker, textField, tick } from "../fields.js";
-import { bars, table } from "../parts.js";
-import { runColour } from "../colours.js";
+import { bars, sideBySide, swatch, table } from "../parts.js";
+import { colourOf } from "../colours.js";
 
 const split = text => text.match(/\s+|[\p{L}\p{N}’'_-]+|[^\s\p{L}\p{N}]/gu) ?? [];
 
@@ -13,6 +13,27 @@ export const hide = (text, hidden) =>
   split(text)
     .map((piece, index) => (hidden.includes(String(index)) ? "[MASK]" : piece))
     .join("");
+
+/** The masks of a text after it was edited: those before and after the edit stay on their words. */
+export const moveMasks = (before, after, hidden) => {
+  const old = split(before),
+    now = split(after);
+  let head = 0,
+    tail = 0;
+  while (head < Math.min(old.length, now.length) && old[head] === now[head]) head++;
+  while (tail < Math.min(old.length, now.length) - head && old.at(-1 - tail) === now.at(-1 - tail)) tail++;
+  if (!head && !tail) return middleWord(now);
+  return hidden.flatMap(each => {
+    const index = Number(each);
+    if (index < head) return each;
+    return index >= old.length - tail ? String(index + now.length - old.length) : [];
+  });
+};
+
+const middleWord = pieces => {
+  const words = pieces.flatMap((piece, index) => (/[\p{L}\p{N}]/u.test(piece) ? String(index) : []));
+  return words.length ? [words[Math.floor(words.length / 2)]] : [];
+};
 
 export default {
   name: "fill",
@@ -28,8 +49,16 @@ export default {
     order: "left-to-right",
     top: 6,
   },
+  prompt: state => hide(state.text, state.hidden),
+  saved: ["jointly"],
+  variants: state => [{ jointly: !state.jointly }],
+  example: ({ sentences: [text = ""] }) => ({ text, hidden: middleWord(split(text)) }),
   fits: run => run.does.includes("masks"),
   first: 2,
+  change: (before, after) =>
+    before.text !== after.text && before.hidden === after.hidden
+      ? { hidden: moveMasks(before.text, after.text, after.hidden) }
+      : {},
   controls: page => {
     const words = h("div", { class: "words wide", role: "group", "aria-label": "Words: press one to mask it" });
     let before = "";
@@ -89,10 +118,9 @@ export default {
       .sort((a, b) => a - b)
       .map(index => split(state.text)[index])
       .filter(Boolean);
-    const tables = [];
+    const names = data.runs.flatMap(({ filled }) => filled.candidates.flat().map(each => each.token)),
+      tables = [];
     const pictures = data.runs.map(({ run, filled }) => {
-      const columns = Math.max(1, Math.min(filled.candidates.length, Math.floor((page.width + 24) / 354))),
-        width = Math.floor((page.width - 24 * (columns - 1)) / columns);
       const rows = filled.fillings.map(each => [each.text, each.joint, each.independent]);
       tables.push(
         table(
@@ -106,18 +134,11 @@ export default {
       return h(
         "div",
         {},
-        h(
-          "h2",
-          {},
-          h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run)) } }),
-          " ",
-          run,
-          filled.by_generator && h("small", {}, " filled by its generator"),
-        ),
-        h(
-          "div",
-          { class: "columns" },
-          filled.candidates.map((tokens, number) =>
+        h("h2", {}, swatch(run), " ", run, filled.by_generator && h("small", {}, " filled by its generator")),
+        sideBySide(
+          [...filled.candidates.entries()],
+          page.width,
+          ([number, tokens], width) =>
             h(
               "figure",
               {},
@@ -129,11 +150,13 @@ export default {
                   number: percent(each.probability),
                   says: `${run}, mask ${number + 1}: “${visible(each.token)}” ${percent(each.probability)}`,
                 })),
-                runColour(page.state.run.indexOf(run)),
+                colourOf(run),
                 width,
+                undefined,
+                names,
               ),
             ),
-          ),
+          { least: 330 },
         ),
         table(
           filled.jointly ? "Whole texts, by joint probability" : "Whole texts, by the product of probabilities",

@@ -4,7 +4,7 @@ import { h, number, percent } from "../dom.js";
 import { get, post } from "../api.js";
 import { choice, numberField, runPicker, textField } from "../fields.js";
 import { bars, table } from "../parts.js";
-import { runColour } from "../colours.js";
+import { colourOf } from "../colours.js";
 import { drawAnalysis } from "../figures.js";
 
 const MOST = 200;
@@ -27,6 +27,7 @@ export default {
     set: "",
     limit: 10,
   },
+  example: ({ pairs }) => ({ pairs: pairs.join("\n") }),
   fits: run => run.does.includes("next token") || run.does.includes("masks"),
   prefers: run => run.does.includes("next token"),
   first: 3,
@@ -78,7 +79,7 @@ export default {
           "figure",
           {},
           h("figcaption", {}, "Share of pairs that are right", h("small", {}, "chance is 50%")),
-          ...data.runs.map((run, index) =>
+          ...data.runs.map(run =>
             bars(
               [
                 {
@@ -88,14 +89,22 @@ export default {
                   says: `${run.run}: ${run.analysis.lead}`,
                 },
               ],
-              runColour(index),
+              colourOf(run.run),
               page.width,
               1,
+              data.runs.map(each => each.run),
             ),
           ),
         ),
         state.set &&
-          data.runs.flatMap(run => [h("h2", {}, run.run), ...drawAnalysis({ ...run.analysis, notes: [] }, page.width)]),
+          data.runs.flatMap(run => [
+            h("h2", {}, run.run),
+            ...drawAnalysis(
+              { ...run.analysis, notes: [] },
+              page.width,
+              data.runs.map(each => each.analysis),
+            ),
+          ]),
         table(
           "How many bits the right sentence is more probable",
           ["right", "wrong", ...data.runs.map(run => run.run)],

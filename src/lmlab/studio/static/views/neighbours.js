@@ -3,7 +3,7 @@
 import { h } from "../dom.js";
 import { post } from "../api.js";
 import { field, numberField, runPicker } from "../fields.js";
-import { table } from "../parts.js";
+import { sideBySide, swatch, table } from "../parts.js";
 import { drawAnalysis } from "../figures.js";
 
 export default {
@@ -14,6 +14,7 @@ export default {
     "b, c the neighbours of b − a + c: a is to b as c is to what? Small runs have read too little for " +
     "analogies.",
   defaults: { run: [], words: "list", top: 12 },
+  example: ({ words: [words = ""] }) => ({ words }),
   fits: run => run.does.includes("vectors"),
   prefers: run => !run.task && !run.does.includes("target text"),
   first: 2,
@@ -42,21 +43,12 @@ export default {
         )
       : null,
   draw(page, data) {
-    const columns = Math.max(1, Math.min(data.runs.length, Math.floor((page.width + 24) / 444))),
-      width = Math.floor((page.width - 24 * (columns - 1)) / columns);
+    const among = data.runs.map(run => run.analysis).filter(Boolean);
     return {
-      pictures: h(
-        "div",
-        { class: "columns", style: { "--least": "420px" } },
-        data.runs.map(run =>
-          h(
-            "div",
-            {},
-            h("h2", {}, run.run),
-            run.analysis ? drawAnalysis(run.analysis, width) : h("p", { class: "empty" }, run.why_not),
-          ),
-        ),
-      ),
+      pictures: sideBySide(data.runs, page.width, (run, width) => [
+        h("h2", {}, swatch(run.run), " ", run.run),
+        run.analysis ? drawAnalysis(run.analysis, width, among) : h("p", { class: "empty" }, run.why_not),
+      ]),
       tables: data.runs.filter(run => run.analysis).map(run => table(run.run, run.analysis.columns, run.analysis.rows)),
     };
   },

@@ -2,9 +2,10 @@
 
 import { h, percent, short, visible } from "../dom.js";
 import { post } from "../api.js";
+import { isSaved } from "../recording.js";
 import { runPicker, slider, textField, numberField } from "../fields.js";
-import { bars, table } from "../parts.js";
-import { runColour } from "../colours.js";
+import { bars, count, sideBySide, swatch, table } from "../parts.js";
+import { colourOf } from "../colours.js";
 
 export default {
   name: "next",
@@ -14,6 +15,9 @@ export default {
     "top-p. Dashed outlines: probability of the model. Click a bar, or press Enter on it, to append the " +
     "token.",
   defaults: { run: [], text: "Return a new", temperature: 1, top_p: 1, top: 12 },
+  prompt: state => state.text,
+  saved: ["temperature", "top_p", "top"],
+  example: ({ prompt }) => ({ text: prompt }),
   fits: run => run.does.includes("next token"),
   first: 3,
   controls: page => [
@@ -32,25 +36,19 @@ export default {
         )
       : null,
   draw(page, data) {
-    const columns = Math.max(1, Math.min(data.runs.length, Math.floor((page.width + 24) / 354)));
-    const width = Math.floor((page.width - 24 * (columns - 1)) / columns);
-    const pictures = h(
-      "div",
-      { class: "columns" },
-      data.runs.map(run =>
+    const pictures = sideBySide(
+      data.runs,
+      page.width,
+      (run, width) =>
         h(
           "figure",
           {},
           h(
             "figcaption",
             {},
-            h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run.run)) } }),
+            swatch(run.run),
             run.run,
-            h(
-              "small",
-              {},
-              `perplexity ${short(run.perplexity)} · ${run.kept.toLocaleString("en")} tokens can be sampled`,
-            ),
+            h("small", {}, `perplexity ${short(run.perplexity)} · ${count(run.kept, "token")} can be sampled`),
           ),
           bars(
             run.tokens.map(each => ({
@@ -63,11 +61,13 @@ export default {
                 `${percent(each.sampled)} after temperature and top-p`,
               pick: each.adds === "" ? undefined : each.adds,
             })),
-            runColour(page.state.run.indexOf(run.run)),
+            colourOf(run.run),
             width,
+            undefined,
+            data.runs.flatMap(each => each.tokens.map(token => token.piece)),
           ),
         ),
-      ),
+      { least: 330 },
     );
     return {
       pictures,
@@ -81,6 +81,7 @@ export default {
     };
   },
   pick(page, adds) {
+    if (isSaved()) return page.say("A saved lecture has no model that could read the longer text.");
     page.set({ text: page.state.text + adds });
     const area = page.element.querySelector("textarea[name=text]");
     if (document.activeElement !== area) area.value = page.state.text;

@@ -4,7 +4,7 @@ import { h, number, percent, s } from "../dom.js";
 import { post } from "../api.js";
 import { choice, runPicker, textField } from "../fields.js";
 import { bars, table } from "../parts.js";
-import { runColour } from "../colours.js";
+import { colourOf } from "../colours.js";
 
 /** Bytes of a file, at most: the same limit as on the server. */
 const MOST = 8 * 2 ** 20;
@@ -136,7 +136,7 @@ const drawLook = (page, data, state) => {
               number: percent(each.probability),
               says: `${each.label}: ${percent(each.probability)}`,
             })),
-            runColour(0),
+            colourOf(page.state.run),
             Math.min(page.width, 480),
           ),
         ),

@@ -4,7 +4,7 @@ import { h, number, percent } from "../dom.js";
 import { postV1 } from "../api.js";
 import { runPicker, textField } from "../fields.js";
 import { bars, colouredText, table } from "../parts.js";
-import { runColour } from "../colours.js";
+import { colourOf } from "../colours.js";
 
 const TAG_HUES = new Map();
 const index = tag => {
@@ -90,7 +90,7 @@ const byClass = (page, data) => {
               number: percent(share),
               says: `${name}: ${percent(share)}`,
             })),
-            runColour(0),
+            colourOf(page.state.run),
             Math.min(page.width, 640),
           ),
         ),
@@ -106,6 +106,8 @@ export default {
     "The prediction of a fine-tuned run for a text: its class, its score, the tags of its words, the answer " +
     "to a question, or the best of several choices.",
   defaults: { run: "", text: "a lovely and moving film", second: "", choices: "" },
+  prompt: state => [state.text, state.second].filter(Boolean).join("\n"),
+  example: ({ sentences: [text = ""] }) => ({ text }),
   fits: run => Boolean(run.task),
   controls: page => {
     const second = textField(page, "Second text (or the context of a question)", "second", { rows: 3, wait: 300 }),

@@ -25,6 +25,7 @@ export default {
     " weights, and the most frequent class. Half of the sentences are for testing. Ready sets from treebanks:" +
     " lmlab inspect probing.",
   defaults: { run: "", lines: LINES.join("\n"), kind: "linear" },
+  example: ({ tagged }) => ({ lines: (tagged.length >= 4 ? tagged : LINES).join("\n") }),
   fits: run => run.does.includes("vectors") && !run.does.includes("target text"),
   prefers: run => run.does.includes("masks"),
   controls: page => [

@@ -1,12 +1,13 @@
 // Runs: all of them, their curves as they grow, and the card of one.
 
-import { h, number, short } from "../dom.js";
+import { h } from "../dom.js";
 import { follow, get } from "../api.js";
-import { lineChart, pointSays } from "../charts.js";
-import { choice, tick } from "../fields.js";
-import { table } from "../parts.js";
-import { runColour } from "../colours.js";
+import { lineChart, pointSays, smooth } from "../charts.js";
+import { choice, field, slider, tick } from "../fields.js";
 import { markdown } from "../markdown.js";
+import { noteField } from "../notes.js";
+import { sideBySide, table } from "../parts.js";
+import { runTable } from "../run-table.js";
 
 const AXES = {
   tokens: "tokens read",
@@ -15,34 +16,101 @@ const AXES = {
   joules: "joules of training",
 };
 
-const USES = {
-  "next token": [
-    ["next", "Next token"],
-    ["surprisal", "Surprisal"],
-    ["write", "Write"],
-  ],
-  masks: [
-    ["fill", "Fill"],
-    ["surprisal", "Surprisal"],
-  ],
-  "target text": [["translate", "Translate"]],
+/** Curves of runs of the same text and unit are in one chart, because only they may be compared. */
+const chartGroups = (runs, curves) => {
+  const groups = new Map();
+  for (const run of runs)
+    for (const unit of new Set((curves.get(run.name) ?? []).map(point => point.unit))) {
+      const key = JSON.stringify([unit, run.text?.id || run.name]);
+      groups.set(key, { unit, text: run.text?.name, runs: [...(groups.get(key)?.runs ?? []), run.name] });
+    }
+  return [...groups.values()];
 };
-const links = run =>
-  [...run.does.flatMap(each => USES[each] ?? []), ...(run.task ? [["predict", "Predict"]] : [])]
-    .map(([view, title]) => h("a", { href: `#/${view}?run=${encodeURIComponent(run.name)}` }, title))
-    .flatMap(each => [each, " "]);
+
+/** The curves of a run: training and validation losses against an axis, and the rows of their table. */
+const seriesOf = (name, points, { axis, train: withTrain, smoothing, unit }) => {
+  const of = (what, label) =>
+    points
+      .filter(point => point.unit === unit && point[what] !== null && point[what] !== undefined && point[axis])
+      .map(point => ({ x: point[axis], y: point[what] }))
+      .map(point => ({ ...point, says: pointSays(name, label, point, unit, AXES[axis]) }));
+  const train = of("train", "training"),
+    valid = of("valid", "validation"),
+    shown = withTrain || !valid.length ? train : [];
+  return {
+    series: {
+      name,
+      points: shown,
+      dots: valid.length ? valid : train,
+      ...(smoothing > 0 && shown.length ? { smooth: smooth(shown, smoothing) } : {}),
+    },
+    rows: [
+      ...shown.map(point => [name, "training", point.x, point.y, unit]),
+      ...valid.map(point => [name, "validation", point.x, point.y, unit]),
+    ],
+  };
+};
+
+/** Everything known about one run: its note, its card and its settings. It stays the same element while it is shown. */
+const drawCard = (page, card) => {
+  if (page.cardOf === card) return page.card;
+  if (page.cardOf?.name !== card.name)
+    page.note = noteField(card.name, card.note, {
+      saved: note => {
+        page.runs.filter(run => run.name === card.name).forEach(run => (run.note = note));
+        page.redraw();
+      },
+      fail: error => page.fail(error),
+    });
+  page.cardOf = card;
+  page.card = makeCard(card, page.note);
+  return page.card;
+};
+
+const makeCard = (card, note) =>
+  h(
+    "section",
+    { class: "card" },
+    h("h2", {}, card.name),
+    card.summary && h("p", { class: "lead" }, `${card.summary} (${card.paper})`),
+    note,
+    card.card ? markdown(card.card) : h("p", {}, "This run has no model card yet."),
+    h(
+      "details",
+      {},
+      h("summary", {}, "Settings"),
+      Object.entries(card.settings).map(([group, settings]) => [
+        h("h3", {}, group),
+        h(
+          "dl",
+          {},
+          Object.entries(settings).map(([key, value]) => [
+            h("dt", {}, key),
+            h("dd", {}, value === null ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value)),
+          ]),
+        ),
+      ]),
+    ),
+  );
 
 export default {
   name: "runs",
   title: "Runs",
   lead:
-    "All runs in the folder. Curves grow during training. Thin lines: training loss. Dots: validation loss. " +
-    "Lower is better.",
-  defaults: { run: [], axis: "tokens", train: true, card: "" },
+    "All runs in the folder. Curves grow during training. Thin lines: training loss. Marks: validation loss. Runs " +
+    "of different texts are neither ranked together nor drawn in one chart. Click a name for its card and your note.",
+  defaults: { run: [], axis: "tokens", train: true, smooth: 0, card: "", sort: "name", down: false, find: "" },
+  saved: ["find", "axis", "smooth", "train"],
+  variants: state => state.run.map(card => ({ card })),
   fits: () => true,
   first: 6,
   controls: page => [
-    choice(page, "Against", "axis", Object.entries(AXES)),
+    field(page, "Find runs", h("input", { type: "search", name: "find", maxlength: 100, autocomplete: "off" }), {
+      name: "find",
+      wait: 60,
+    }),
+    choice(page, "Curves against", "axis", Object.entries(AXES)),
+    slider(page, "Smoothing", "smooth", { min: 0, max: 0.98, step: 0.02 }),
     tick(page, "training batches, too", "train"),
   ],
   start(page) {
@@ -68,150 +136,40 @@ export default {
   },
   draw(page, data, state) {
     const rows = [],
-      units = [...new Set([...page.curves.values()].flat().map(point => point.unit))].sort();
-    const series = unit =>
-      state.run.map((name, index) => {
-        const points = (page.curves.get(name) ?? []).filter(point => point.unit === unit);
-        const of = what =>
-          points
-            .filter(point => point[what] !== null && point[what] !== undefined && point[state.axis])
-            .map(point => ({ x: point[state.axis], y: point[what] }));
-        const labelled = (list, what) =>
-          list.map(point => ({ ...point, says: pointSays(name, what, point, unit, AXES[state.axis]) }));
-        const train = state.train ? labelled(of("train"), "training") : [],
-          valid = labelled(of("valid"), "validation");
-        for (const [what, list] of [
-          ["training", train],
-          ["validation", valid],
-        ])
-          for (const point of list) rows.push([name, what, point.x, point.y, unit]);
-        return { name, index, points: train, dots: valid.length ? valid : train };
-      });
-    const charts = units
-      .map(unit =>
-        lineChart(
-          series(unit).filter(each => each.points.length || each.dots.length),
-          { width: page.width, xLabel: AXES[state.axis], yLabel: unit },
-        ),
-      )
-      .filter(Boolean);
-    const list = h(
-      "div",
-      { class: "scroll" },
-      h(
-        "table",
-        { class: "runs" },
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            ["", "run", "model", "", "parameters", "validation bits per byte", "look at it"].map((each, index) =>
-              h("th", { class: index === 4 || index === 5 ? "n" : null }, each),
-            ),
-          ),
-        ),
-        h(
-          "tbody",
-          {},
-          page.runs.map(run => {
-            const index = state.run.indexOf(run.name);
-            const box = h("input", {
-              type: "checkbox",
-              checked: index >= 0,
-              "aria-label": `Show the curve of ${run.name}`,
-              onchange: event =>
-                page.set({
-                  run: event.target.checked ? [...state.run, run.name] : state.run.filter(each => each !== run.name),
-                }),
-            });
-            return h(
-              "tr",
-              { class: run.name === state.card ? "on" : null },
-              h(
-                "td",
-                {},
-                h(
-                  "span",
-                  { class: "choices" },
-                  box,
-                  index >= 0 && h("span", { class: "swatch", style: { "--c": runColour(index) } }),
-                ),
-              ),
-              h(
-                "td",
-                { class: "text" },
-                h(
-                  "button",
-                  {
-                    class: "plain",
-                    type: "button",
-                    "data-card": run.name,
-                    onclick: () => page.set({ card: run.name === state.card ? "" : run.name }, { push: true }),
-                  },
-                  run.name,
-                ),
-              ),
-              h(
-                "td",
-                {},
-                run.why ?? (run.task ? `${run.kind}, ${run.task}` : run.kind),
-                " ",
-                run.year && h("small", { class: "lead" }, run.year),
-              ),
-              h("td", {}, h("span", { class: `pill ${run.status}` }, run.status)),
-              h("td", { class: "n" }, short(run.parameters)),
-              h("td", { class: "n" }, number(run.valid)),
-              h("td", {}, links(run)),
-            );
-          }),
-        ),
-      ),
-    );
-    const card =
-      data.card &&
-      h(
-        "section",
-        { class: "card" },
-        h("h2", {}, data.card.name),
-        data.card.summary && h("p", { class: "lead" }, `${data.card.summary} (${data.card.paper})`),
-        data.card.card ? markdown(data.card.card) : h("p", {}, "This run has no model card yet."),
-        h(
-          "details",
-          {},
-          h("summary", {}, "Settings"),
-          Object.entries(data.card.settings).map(([group, settings]) => [
-            h("h3", {}, group),
-            h(
-              "dl",
-              {},
-              Object.entries(settings).map(([key, value]) => [
-                h("dt", {}, key),
-                h("dd", {}, value === null ? "–" : typeof value === "object" ? JSON.stringify(value) : String(value)),
-              ]),
-            ),
-          ]),
-        ),
+      chosen = state.run.map(name => page.runs.find(run => run.name === name)).filter(Boolean);
+    const groups = chartGroups(chosen, page.curves);
+    const charts = sideBySide(groups, page.width, ({ unit, text, runs }, width) => {
+      const curves = runs.map(name =>
+        seriesOf(name, page.curves.get(name), { ...state, smoothing: state.smooth, unit }),
       );
+      rows.push(...curves.flatMap(each => each.rows));
+      const series = curves.map(each => each.series).filter(each => each.points.length || each.dots.length);
+      const chart = lineChart(series, { width, xLabel: AXES[state.axis], yLabel: unit });
+      return chart && h("figure", { class: "curves" }, text && h("figcaption", {}, `Text: ${text}`), chart);
+    });
     page.data = { ...data, curves: Object.fromEntries(page.curves) };
+    const show = { state, set: changes => page.set(changes), open: name => open(page, name) };
     return {
-      pictures: [].concat(
+      pictures: [
         page.runs.length
-          ? list
+          ? runTable(page.inLecture ? chosen : page.runs, show)
           : h(
               "p",
               { class: "empty" },
               "There is no run in this folder yet. Train one: lmlab train gpt2 builtin -o runs/first --budget 1min",
             ),
-        charts.length
-          ? charts.map(chart => h("figure", { class: "curves" }, chart))
-          : state.run.length > 0 && h("p", { class: "empty" }, "No curve is recorded for these runs along this axis."),
-        card,
-      ),
+        data.card && drawCard(page, data.card),
+        charts,
+        !rows.length &&
+          state.run.length > 0 &&
+          h("p", { class: "empty" }, "No curve is recorded for these runs along this axis."),
+      ],
       tables: rows.length
         ? [table("Learning curves", ["run", "measured on", AXES[state.axis], "value", "unit"], rows)]
         : [],
     };
   },
 };
+
+/** Show the card of a run, or hide it again. */
+const open = (page, name) => page.set({ card: name === page.state.card ? "" : name }, { push: true });

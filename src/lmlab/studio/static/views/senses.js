@@ -3,7 +3,7 @@
 import { h } from "../dom.js";
 import { post } from "../api.js";
 import { choice, field, numberField, runPicker, textField } from "../fields.js";
-import { table } from "../parts.js";
+import { sideBySide, swatch, table } from "../parts.js";
 import { drawAnalysis } from "../figures.js";
 
 const LINES = [
@@ -17,6 +17,8 @@ const LINES = [
   "money | the bank closed its branch in town",
 ];
 
+const GIVEN = { word: "bank", lines: LINES.join("\n") };
+
 export default {
   name: "senses",
   title: "Senses",
@@ -24,7 +26,10 @@ export default {
     "Each dot is an occurrence of a word, by its contextual vector; uses with the same sense should be close " +
     "together. One sentence per line, with its sense and | before it if you know it. Without sentences, the " +
     "held-out text of the run is searched.",
-  defaults: { run: [], word: "bank", lines: LINES.join("\n"), layer: -1, projection: "pca" },
+  defaults: { run: [], ...GIVEN, layer: -1, projection: "pca" },
+  example: ({ word, uses }) => (word ? { word, lines: uses.join("\n") } : GIVEN),
+  saved: ["layer"],
+  variants: (state, { runs }) => Array.from({ length: runs[0].layers }, (_, layer) => ({ layer })),
   fits: run => run.does.includes("vectors"),
   prefers: run => run.does.includes("masks"),
   first: 2,
@@ -54,9 +59,9 @@ export default {
         )
       : null,
   draw: (page, data) => ({
-    pictures: data.runs.flatMap(run => [
-      h("h2", {}, run.run, " ", h("small", { class: "lead" }, `layer ${run.layer} of ${run.layers - 1}`)),
-      ...drawAnalysis(run.analysis, page.width),
+    pictures: sideBySide(data.runs, page.width, (run, width) => [
+      h("h2", {}, swatch(run.run), " ", run.run, " ", h("small", {}, `layer ${run.layer} of ${run.layers - 1}`)),
+      drawAnalysis(run.analysis, width),
     ]),
     tables: data.runs.flatMap(run => [
       table(`${run.run}: by layer`, run.analysis.columns, run.analysis.rows),

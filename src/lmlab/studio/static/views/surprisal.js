@@ -3,8 +3,7 @@
 import { h, number, visible } from "../dom.js";
 import { post } from "../api.js";
 import { runPicker, textField, choice } from "../fields.js";
-import { colouredText, legend, table } from "../parts.js";
-import { runColour } from "../colours.js";
+import { colouredText, legend, swatch, table } from "../parts.js";
 
 const STRONGEST = 12;
 const strength = bits => Math.min(1, Math.max(0, bits) / STRONGEST);
@@ -30,6 +29,8 @@ export default {
     text: "Return a new list containing all elements of the sequence.\nThe keeper of the cabinet are old.",
     show: "each",
   },
+  saved: ["show"],
+  example: ({ sentences }) => ({ text: sentences.slice(0, 3).join("\n") }),
   fits: run => run.does.includes("next token") || run.does.includes("masks"),
   prefers: run => run.does.includes("next token"),
   first: 2,
@@ -104,13 +105,7 @@ export default {
       h(
         "figure",
         {},
-        h(
-          "figcaption",
-          {},
-          h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run.run)) } }),
-          run.run,
-          h("small", {}, about(run)),
-        ),
+        h("figcaption", {}, swatch(run.run), run.run, h("small", {}, about(run))),
         colouredText(
           run.tokens.map(each => ({
             piece: each.token,

@@ -13,6 +13,9 @@ export default {
     "Translations by an encoder–decoder with beam search. Each row of the matrix shows the attention to the " +
     "source when that token was written. You can enter your own translation to see its alignment.",
   defaults: { run: "", text: "a man is sitting on a bench .", target: "", beams: 4, penalty: 0.6, layer: -1, head: -1 },
+  ownText: true, // a source in its own language
+  prompt: state => state.text,
+  example: ({ sentences: [text = ""] }) => ({ text }),
   fits: run => run.does.includes("target text"),
   controls: page => [
     textField(page, "Source", "text", { rows: 2, wait: 300 }),

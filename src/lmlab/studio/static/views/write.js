@@ -2,6 +2,7 @@
 
 import { h, number, visible } from "../dom.js";
 import { complete, post } from "../api.js";
+import { isSaved } from "../recording.js";
 import { choice, numberField, runPicker, slider, textField } from "../fields.js";
 import { colouredText, legend, table } from "../parts.js";
 import { drawTree, joinSearches, wayTo } from "../tree.js";
@@ -87,40 +88,40 @@ const drawSamples = (page, data) => ({
   ),
 });
 
+/** Buttons and a slider for the steps of a search; they stay in place, so that the slider can be dragged. */
+const stepBar = page => {
+  let now = 0,
+    last = 0;
+  const go = step => page.set({ step: step >= last ? -1 : Math.max(0, step) });
+  const button = (label, title, target) =>
+    h("button", { type: "button", title, "aria-label": title, onclick: () => go(target()), "data-go": title }, label);
+  const back = [button("❙◀", "to the beginning", () => 0), button("◀", "one step back", () => now - 1)],
+    on = [button("▶", "one step on", () => now + 1), button("▶❙", "to the end", () => last)];
+  const place = h("input", {
+    type: "range",
+    min: 0,
+    name: "step",
+    "aria-label": "Step of the search",
+    oninput: () => go(Number(place.value)),
+  });
+  const said = h("span", {});
+  const show = (step, steps) => {
+    [now, last] = [step, steps];
+    for (const each of back) each.disabled = now === 0;
+    for (const each of on) each.disabled = now === last;
+    place.max = last;
+    if (Number(place.value) !== now) place.value = now;
+    said.textContent = `step ${now} of ${last}`;
+  };
+  return { element: h("div", { class: "choices" }, back, on, place, said), show };
+};
+
 const drawBeams = (page, data, state) => {
   const joined = (page.joined = joinSearches(data.searches));
   const steps = Math.max(0, ...joined.nodes.map(node => node.depth)),
     upto = state.step < 0 ? steps : Math.min(state.step, steps);
-  const go = step => () => page.set({ step: step >= steps ? -1 : Math.max(0, step) });
-  const button = (label, title, step, off) =>
-    h(
-      "button",
-      { type: "button", title, "aria-label": title, disabled: off, onclick: go(step), "data-go": title },
-      label,
-    );
-  const place = h("input", {
-    type: "range",
-    min: 0,
-    max: steps,
-    value: upto,
-    "aria-label": "Step of the search",
-    oninput: event => go(Number(event.target.value))(),
-  });
-  const bar = h(
-    "div",
-    { class: "controls" },
-    h(
-      "div",
-      { class: "choices" },
-      button("❙◀", "to the beginning", 0, upto === 0),
-      button("◀", "one step back", upto - 1, upto === 0),
-      button("▶", "one step on", upto + 1, upto === steps),
-      button("▶❙", "to the end", steps, upto === steps),
-      place,
-      h("span", {}, `step ${upto} of ${steps}`),
-    ),
-    pins(page, state),
-  );
+  page.steps ??= stepBar(page);
+  page.steps.show(upto, steps);
   const rows = joined.results.map(each => [
     each.text.trim(),
     each.total,
@@ -131,10 +132,11 @@ const drawBeams = (page, data, state) => {
   ]);
   return {
     pictures: [
-      bar,
+      page.steps.element,
+      pins(page, state),
       h("div", { class: "scroll", tabindex: -1 }, drawTree(joined, { prompt: state.text, upto })),
       upto === steps && table("The texts that were found", ["text", "log P", "tokens", "score", "end", ""], rows),
-      chosen(page, state),
+      !isSaved() && (!page.inLecture || page.picked) && chosen(page, state),
     ],
     tables: [
       table(
@@ -253,7 +255,14 @@ export default {
     pin: [],
     step: -1,
   },
+  prompt: state => state.text,
+  example: ({ prompt }) => ({ text: prompt }),
   fits: run => run.does.includes("next token"),
+  // Pins are tokens of one run after one text.
+  change: (before, after) =>
+    before.run !== after.run || before.text !== after.text
+      ? { pin: after.pin === before.pin ? [] : after.pin, step: -1 }
+      : {},
   controls: page => [
     textField(page, "Text", "text", { rows: 2, wait: 250 }),
     runPicker(page, { several: false, fits: page.view.fits, none: "No run here predicts the next token." }),

@@ -1,0 +1,17 @@
+// Views by name, and the runs that they begin with.
+
+/** The view of a name; its file is loaded when it is first opened. */
+export const loadView = async name => (await import(`./views/${name}.js`)).default;
+
+/** The state of a view with its default runs, if the address names none: runs of one text, which can be compared. */
+export const withDefaultRuns = (view, state, runs) => {
+  const capable = runs.filter(view.fits ?? (() => false)).filter(run => run.weights || view.name === "runs");
+  const preferred = capable.filter(view.prefers ?? (() => true)),
+    fits = preferred.length ? preferred : capable;
+  if (!fits.length) return state;
+  const together = fits.filter(run => run === fits[0] || (run.text?.id && run.text.id === fits[0].text?.id));
+  if (Array.isArray(state.run) && !state.run.length)
+    state.run = together.slice(0, view.first ?? 1).map(run => run.name);
+  if (state.run === "") state.run = fits[0].name;
+  return state;
+};

@@ -1,0 +1,1 @@
+"""Training in several processes on PyTorch's own engine: torchrun, DDP, FSDP2, gloo and NCCL."""
