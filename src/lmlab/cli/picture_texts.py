@@ -104,14 +104,14 @@ def zero_shot(
     """The accuracy of zero-shot labels beside that of the most frequent class; its interval is added to `values`."""
     from lmlab.analysis.pictures.matching import score_zero_shot, unique_sources
 
-    sources, places = unique_sources(rows)
+    sources, source_numbers = unique_sources(rows)
     read = matcher.embed_sources(sources)
     _warn(read.problems)
     own = {number: row for row, number in enumerate(read.numbers)}
-    kept = [number for number, position in enumerate(places) if position in own]
+    kept = [number for number, source in enumerate(source_numbers) if source in own]
     true = [str(rows[number].label) for number in kept]
     labels = sorted(set(true))
-    found = matcher.classify(read.vectors[[own[places[number]] for number in kept]], labels, templates)
+    found = matcher.classify(read.vectors[[own[source_numbers[number]] for number in kept]], labels, templates)
     score = score_zero_shot(found, true)
     values["intervals"]["accuracy"] = [score.low, score.high]
     values["chance"]["accuracy"] = 1 / len(labels)
