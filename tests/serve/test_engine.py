@@ -1,4 +1,4 @@
-"""The engine gives the same bytes alone and in company, and what one `generate` after another would give."""
+"""The engine gives the same bytes alone and in a batch, and what one `generate` after another would give."""
 
 from __future__ import annotations
 
