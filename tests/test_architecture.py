@@ -17,7 +17,7 @@ from lmlab.models.model import EncoderDecoder, EncoderModel, Model, NextTokenMod
 ROOT = Path(lmlab.__file__).parent
 ORDER = (
     # a folder, or a module that has an entry of its own, may import those of the lines above its own
-    {"messages", "parsing", "units", "progress"},
+    {"files", "messages", "parsing", "units", "progress"},
     {"metrics", "ngrams", "runs.storage", "runs.run_files"},
     {"config", "pages"},
     {"layers", "tokenizers"},

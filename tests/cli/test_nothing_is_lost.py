@@ -145,7 +145,7 @@ def test_a_tokenizer_in_the_target_is_read_and_so_kept(here: Path, run_command) 
 @pytest.mark.skipif(os.name != "posix", reason="needs pipes with names")
 def test_a_pipe_stays_a_pipe_and_a_link_a_link(tmp_path: Path) -> None:
     """Renaming over /dev/null would replace it, for everybody on the machine."""
-    from lmlab.runs.storage import write_bytes
+    from lmlab.files import write_bytes
 
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)

@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from test_runs import TEXT, TINY, after, files, recipe, weights
 
 import lmlab
+from lmlab.files import FullDiskError
 from lmlab.runs import run
-from lmlab.runs.storage import FullDiskError
 
 
 @pytest.fixture

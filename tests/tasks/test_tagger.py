@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from lmlab.analysis.layer_mix import describe_mix
 from lmlab.data.readers.examples import Example
+from lmlab.files import digest_file
 from lmlab.language_model import load
 from lmlab.layers.characters import CharacterWordCNN, CharacterWordLSTM
 from lmlab.models import create
@@ -21,7 +22,7 @@ from lmlab.runs.averaging import average
 from lmlab.runs.model_files import load_model, read_mix
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.runs.run import resume, start
-from lmlab.runs.storage import digest, read_json, read_tensors, write_json, write_tensors
+from lmlab.runs.storage import read_json, read_tensors, write_json, write_tensors
 from lmlab.tasks.lm_embeddings import FrozenLM, LanguageStates
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.spellings import spell_rows, spell_word
@@ -397,7 +398,7 @@ def _write_old_names(path: Path) -> None:
     assert old.keys() != tensors.keys()
     write_tensors(path, old)
     if (manifest := path.with_name("manifest.json")).is_file():
-        write_json(manifest, {**read_json(manifest), path.name: [digest(path)]})
+        write_json(manifest, {**read_json(manifest), path.name: [digest_file(path)]})
 
 
 def test_elmo_enters_at_the_bottom_with_a_mix_of_its_layers(place: Path, tmp_path: Path) -> None:

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from lmlab.data.readers.files import cache_folder
+from lmlab.files import digest_file
 from lmlab.language_model import load
 from lmlab.runs import run
 from lmlab.runs.recipe import read_record
-from lmlab.runs.storage import DamagedError, digest, read_json, write_json
+from lmlab.runs.storage import DamagedError, read_json, write_json
 from lmlab.transfer import trials
 from lmlab.transfer.finetune import finetune
 from lmlab.transfer.folder import Execution, finetune_trial
@@ -53,7 +54,7 @@ def test_another_run_of_the_same_shape_is_refused(bert: Path, reviews: TaskData,
     twin = write_toy_run(tmp_path / "twin", "bert", seed=1)
     trial, path = Trial(origin=bert, train=TRAIN), tmp_path / "run"
     assert finetune_trial(trial, reviews, path, controls=False, execution=Execution(interrupted=after(3))) is None
-    assert read_record(path).origin_sha256 == digest(bert / "model.safetensors")
+    assert read_record(path).origin_sha256 == digest_file(bert / "model.safetensors")
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     with pytest.raises(ValueError, match=r"started with other settings \(RUN\)"):
         finetune_trial(replace(trial, origin=twin), reviews, path, controls=False, execution=Execution(resume=True))

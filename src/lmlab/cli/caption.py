@@ -47,8 +47,8 @@ def caption(
     from lmlab.cli.console import progress_bar
     from lmlab.data.readers.pictures.decoding import read_picture
     from lmlab.data.readers.pictures.files import list_pictures
+    from lmlab.files import write_bytes
     from lmlab.language_model import load
-    from lmlab.runs.storage import write_bytes
     from lmlab.training.devices import choose_device
 
     check_outputs({"-o": output, "--attention": attention}, inputs=[run, *pictures], overwrite=overwrite)

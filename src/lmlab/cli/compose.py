@@ -69,6 +69,7 @@ def compose(
 
 
 def _draw(composer: Composer, made: Composition, path: Path) -> None:
+    from lmlab.files import write_text
     from lmlab.pages.figures import save_png
     from lmlab.pages.figures.piano_roll import PianoRoll, RollArc, RollNote
     from lmlab.pages.figures.svg import standalone
@@ -85,4 +86,4 @@ def _draw(composer: Composer, made: Composition, path: Path) -> None:
     if path.suffix == ".png":
         save_png([figure], path)
     else:
-        path.write_text(standalone(figure.html()), encoding="utf-8")
+        write_text(path, standalone(figure.html()))

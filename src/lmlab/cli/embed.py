@@ -135,7 +135,7 @@ def _write(path: Path, vectors: Any) -> None:
     """Write an array so that the file is whole or not there."""
     import numpy as np
 
-    from lmlab.runs.storage import writing
+    from lmlab.files import writing
 
     with writing(path) as new, open(new, "wb") as file:
         np.save(file, vectors, allow_pickle=False)
@@ -145,7 +145,7 @@ def _write(path: Path, vectors: Any) -> None:
 def _write_names(path: Path, names: list[str]) -> None:
     import json
 
-    from lmlab.runs.storage import write_bytes
+    from lmlab.files import write_bytes
 
     write_bytes(path, (json.dumps({"names": names}, ensure_ascii=False) + "\n").encode())
 
@@ -153,7 +153,7 @@ def _write_names(path: Path, names: list[str]) -> None:
 def _write_listing(path: Path, found: list[TokenVectors], *, layers: str) -> None:
     import json
 
-    from lmlab.runs.storage import write_bytes
+    from lmlab.files import write_bytes
 
     start, texts = 0, []
     for each in found:

@@ -99,7 +99,7 @@ def _write_lines(lines: list[str], output: Path | None) -> None:
     if output is None:
         sys.stdout.write(text)
         return
-    from lmlab.runs.storage import write_bytes
+    from lmlab.files import write_bytes
 
     write_bytes(output, text.encode())
     print(printable(f"wrote {output}"), file=sys.stderr)

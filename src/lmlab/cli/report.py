@@ -54,8 +54,8 @@ def report(
 
         print(json.dumps(facts, ensure_ascii=False))
         return
+    from lmlab.files import write_bytes
     from lmlab.pages.run import make_page
-    from lmlab.runs.storage import write_bytes
 
     write_bytes(path, make_page(facts).encode())
     print(printable(f"wrote {path}"))

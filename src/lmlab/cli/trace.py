@@ -39,6 +39,7 @@ def write_trace(trees: Sequence[SearchTree], where: str, *, model: str) -> None:
         for tree in trees:
             console.print(draw(tree))
         return
+    from lmlab.files import write_text
     from lmlab.pages.search_tree import as_document, make_page
 
     if where.endswith(".json"):
@@ -47,7 +48,7 @@ def write_trace(trees: Sequence[SearchTree], where: str, *, model: str) -> None:
         content = json.dumps(as_document(trees), ensure_ascii=False, indent=1)
     else:
         content = make_page(trees, model=model)
-    Path(where).write_text(content, encoding="utf-8")
+    write_text(Path(where), content)
     print(printable(f"wrote {where}"), file=sys.stderr)
 
 

@@ -76,7 +76,7 @@ def transcribe(
     if output is None:
         sys.stdout.write(content)
     else:
-        from lmlab.runs.storage import write_bytes
+        from lmlab.files import write_bytes
 
         write_bytes(output, content.encode())
         print(printable(f"wrote {output}"), file=sys.stderr)

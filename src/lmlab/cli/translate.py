@@ -126,7 +126,7 @@ def translate(
     if output is None:
         sys.stdout.write(content)
     else:
-        from lmlab.runs.storage import write_bytes
+        from lmlab.files import write_bytes
 
         write_bytes(output, content.encode())
         print(printable(f"wrote {output}"), file=sys.stderr)
@@ -179,6 +179,7 @@ def _draw(
     head: int | None,
     name: str,
 ) -> None:
+    from lmlab.files import write_text
     from lmlab.pages.figures import save_png
     from lmlab.pages.views import draw_alignment, to_alignments_page
 
@@ -193,7 +194,7 @@ def _draw(
             model=name,
             what=f"{heads} of {block} of the decoder." if drawn else "There is nothing to plot: all lines are empty.",
         )
-        where.write_text(page, encoding="utf-8")
+        write_text(where, page)
         print(printable(f"wrote {where}"), file=sys.stderr)
         return
     names = [_picture(where, number, lines) for number in numbers]

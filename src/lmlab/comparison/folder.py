@@ -16,9 +16,10 @@ from lmlab.comparison.records import ComparedRun, read_record, write_record
 from lmlab.comparison.report import Passage, make_report
 from lmlab.comparison.runner import Results, Unwatched, Watcher, prepare_corpora, read_tests, train_and_score
 from lmlab.comparison.tracks import tracks_of
+from lmlab.files import write_bytes
 from lmlab.pages.figures import save_charts
 from lmlab.runs.run_files import CONDITIONS, LOCK, check_not_read, hold
-from lmlab.runs.storage import read_json, write_bytes, write_json
+from lmlab.runs.storage import read_json, write_json
 from lmlab.runs.upgrade import upgrade_saved
 from lmlab.tokenizers.training import is_path
 

@@ -17,12 +17,13 @@ from lmlab.comparison.shared_test_data import HeldOutItems, Tests, TestText
 from lmlab.comparison.tracks import tracks_of
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
+from lmlab.files import digest_file
 from lmlab.language_model import LanguageModel, load
 from lmlab.runs import recipe as recipes
 from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import read_record
-from lmlab.runs.storage import digest, read_json
+from lmlab.runs.storage import read_json
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.inspecting import loses_text, text_fingerprint
 from lmlab.training.devices import choose_device
@@ -68,7 +69,7 @@ def join(
         system=system,
         run=str(path),
         seed=None,
-        weights_sha256=digest(path / "model.safetensors"),
+        weights_sha256=digest_file(path / "model.safetensors"),
         tokenizer=fingerprint,
         parameters=count_parameters(model.model).total,
         embedding_parameters=count_parameters(model.model).embedding,

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmlab.costs.countries import find_grid
+from lmlab.files import digest_file
 from lmlab.metrics.metric import Direction
 from lmlab.runs.recipe import Recipe
-from lmlab.runs.storage import digest, read_json, write_json
+from lmlab.runs.storage import read_json, write_json
 from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import TrainingProgress
 from lmlab.units import main_unit, read_speed, training_seconds
@@ -125,7 +126,7 @@ def read_record(folder: Path, name: str) -> ComparedRun | None:
     if not path.is_file() or not weights.is_file():
         return None
     record = ComparedRun.from_json(read_json(path))
-    return record if record.weights_sha256 == digest(weights) else None
+    return record if record.weights_sha256 == digest_file(weights) else None
 
 
 def upgrade_record(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,12 +41,13 @@ from lmlab.data.corpora.episodes import EpisodeSplit
 from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.recordings import SpeechConfig, split_clips
 from lmlab.data.corpora.sequences import SequenceSplit
+from lmlab.files import digest_file
 from lmlab.language_model import LanguageModel, load
 from lmlab.runs import run
 from lmlab.runs.jobs import Reporter, RunPlan
 from lmlab.runs.recipe import Recipe
 from lmlab.runs.run_files import CONDITIONS, LOCK, SWEEP, clear, clear_comparison, is_run
-from lmlab.runs.storage import digest, write_json
+from lmlab.runs.storage import write_json
 from lmlab.training.budget import Budget, parse_budget
 from lmlab.training.devices import choose_device
 from lmlab.training.metrics_log import NotFiniteError
@@ -267,7 +268,7 @@ class _Session(NamedTuple):
             name=planned.name,
             system=planned.system,
             seed=planned.seed,
-            weights_sha256=digest(self.folder / planned.name / "model.safetensors"),
+            weights_sha256=digest_file(self.folder / planned.name / "model.safetensors"),
             parameters=outcome.parameters,
             embedding_parameters=count_parameters(model.model).embedding,
             rate=recipe.train.rate if trains(planned.system) else None,

@@ -9,7 +9,6 @@ its first character escaped. All other words, backslashes included, are written 
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import warnings
 import zlib
@@ -22,6 +21,7 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 
 from lmlab.data.readers.files import Readable, open_unpacked, read_lines
+from lmlab.files import writing
 from lmlab.models.ngram import NGram
 from lmlab.ngrams.counting import Integers, look_up, sort_with_positions
 from lmlab.ngrams.levels import Level
@@ -37,19 +37,12 @@ def write_arpa(model: NGram, path: str | Path, *, words: Sequence[str], digits: 
     """Write a model whose token i is called words[i]; the file (gzipped for .gz) is replaced atomically."""
     path = Path(path)
     names = _names(model, words)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as raw:
-            if path.suffix == ".gz":
-                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=3, mtime=0) as packed:
-                    _write(model, cast(BinaryIO, packed), names, digits)
-            else:
-                _write(model, raw, names, digits)
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with writing(path) as new, open(new, "wb") as raw:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=3, mtime=0) as packed:
+                _write(model, cast(BinaryIO, packed), names, digits)
+        else:
+            _write(model, raw, names, digits)
 
 
 def read_arpa(path: str | Path) -> tuple[NGram, list[str]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lmlab.files import writing_folder
 from lmlab.parsing import load_json
-from lmlab.runs.storage import sync_folder
 
 EXPORT = "lmlab.json"
 """What a Hugging Face folder of ours has, and nobody else's."""
@@ -51,20 +50,10 @@ def staged(path: Path, *, overwrite: bool) -> Iterator[Path]:
     """A new folder to fill, which takes its place at `path` when all has gone well, and is gone otherwise."""
     check_target(path, overwrite=overwrite)
     path = path.resolve()  # a symbolic link stays; what it leads to is replaced
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new, old = (path.with_name(f".{path.name}.{os.getpid()}.{end}") for end in ("new", "old"))
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir()
-    try:
-        yield new
+
+    def is_free() -> bool:
         check_target(path, overwrite=overwrite)  # once more: filling it takes a while
-        if path.exists():
-            path.rename(old)
-        new.rename(path)
-        sync_folder(path.parent)
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-        if old.exists() and path.exists():
-            shutil.rmtree(old)
-        elif old.exists():
-            old.rename(path)
+        return True
+
+    with writing_folder(path, new=path.with_name(f".{path.name}.{os.getpid()}.new"), wanted=is_free) as new:
+        yield new

@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from lmlab.files import write_bytes
 from lmlab.models import load_class
 from lmlab.runs.model_files import with_new_names
 from lmlab.runs.storage import (
@@ -21,7 +22,6 @@ from lmlab.runs.storage import (
     DamagedError,
     read_json,
     read_sealed,
-    write_bytes,
     write_json,
     write_manifest,
     write_tensors,

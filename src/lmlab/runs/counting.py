@@ -16,6 +16,7 @@ import torch
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.data.corpora.corpus import Corpus, TokenDataset
+from lmlab.files import write_bytes
 from lmlab.models.abilities import PredictsNext
 from lmlab.runs.jobs import Callbacks
 from lmlab.runs.model_files import load_model
@@ -28,7 +29,6 @@ from lmlab.runs.storage import (
     read_json,
     replace_tensors,
     verify,
-    write_bytes,
     write_json,
     write_manifest,
 )

@@ -13,6 +13,7 @@ from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus, Processor
+from lmlab.files import FullDiskError, write_bytes
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import find, load_class
 from lmlab.objectives import TASKS, complete_settings
@@ -28,11 +29,9 @@ from lmlab.runs.run_files import check_not_read, check_output_folder, clear, hol
 from lmlab.runs.storage import (
     MANIFEST,
     TASK,
-    FullDiskError,
     digest_weights,
     read_folder,
     read_json,
-    write_bytes,
     write_json,
     write_manifest,
 )

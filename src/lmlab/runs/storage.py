@@ -7,15 +7,12 @@ on loading. A folder is written under a temporary name, synced to disk and renam
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 import re
-import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +20,7 @@ import safetensors
 from safetensors.torch import load_file, save_file
 from torch import Tensor, uint8
 
+from lmlab.files import FullDiskError, digest_file, sync_folder, write_bytes, writing, writing_folder
 from lmlab.parsing import load_json
 
 MANIFEST = "manifest.json"
@@ -52,52 +50,7 @@ class DamagedError(ValueError):
     """A file of a checkpoint is missing, or is not what was written."""
 
 
-class FullDiskError(ValueError):
-    """A file could not be written because the disk is full; the old file is intact."""
-
-
-NO_ROOM = {errno.ENOSPC: "no space left on device", errno.EDQUOT: "disk quota exceeded", errno.EFBIG: "file too large"}
-
-
-def find_no_room(error: BaseException) -> str | None:
-    """The reason in words if an error means that the disk is full, else None; safetensors has it in its text."""
-    hidden = re.search(r"os error (\d+)", str(error)) if isinstance(error, safetensors.SafetensorError) else None
-    number = int(hidden[1]) if hidden else error.errno if isinstance(error, OSError) else None
-    return NO_ROOM.get(number) if number is not None else None
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[Path]:
-    """A temporary name for writing a file, which is synced and renamed at the end, and removed if that fails.
-
-    Pipes and devices are written to directly; links are followed.
-    """
-    if path.exists() and not path.is_file():
-        yield path
-        return
-    path = path.resolve() if path.is_symlink() else path
-    new = path.with_name(f".{path.name}.new")
-    try:
-        yield new
-        with open(new, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    except (OSError, safetensors.SafetensorError) as error:
-        new.unlink(missing_ok=True)
-        if (reason := find_no_room(error)) is not None:
-            named = path.with_name(path.name.removeprefix(".").removesuffix(".staged"))
-            raise FullDiskError(f"{reason}: {named} could not be written") from None
-        raise
-    sync_folder(path.parent)
-
-
 # Single files
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that after a crash it is either the complete old one or the complete new one."""
-    with writing(path) as new:
-        new.write_bytes(content)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -125,8 +78,17 @@ def _check_regular(path: Path) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, metadata: dict[str, str] | None = None) -> None:
     """Write tensors as safetensors, safely."""
     with writing(path) as new:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, new, metadata=metadata)
+        try:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, new, metadata=metadata)
+        except safetensors.SafetensorError as error:
+            raise _to_os_error(error) from None
         new.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner can read
+
+
+def _to_os_error(error: safetensors.SafetensorError) -> Exception:
+    """The error of the system, if that is what safetensors reports: its text then has the number."""
+    number = re.search(r"os error (\d+)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else error
 
 
 def _umask() -> int:
@@ -145,16 +107,6 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise DamagedError(f"{path} is missing") from None
     except (safetensors.SafetensorError, ValueError, OSError) as error:
         raise DamagedError(f"{path} is damaged: {error}") from None
-
-
-def sync_folder(path: Path) -> None:
-    """Make renames in a folder durable, on systems that can."""
-    if os.name == "posix":
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _check_header(path: Path) -> None:
@@ -200,19 +152,13 @@ def digest_tensors(tensors: Mapping[str, Tensor]) -> str:
 # Manifests
 
 
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def write_manifest(folder: Path, also: Mapping[str, str] | None = None) -> None:
     """Record the hash of every file in a run that is read again.
 
     `also` names hashes that a file may have besides: while a file is being replaced, both the old and the new one count
     as good, so that a crash between the two renames leaves nothing damaged.
     """
-    hashes = {name: [digest(folder / name)] for name in sorted(READ) if (folder / name).is_file()}
+    hashes = {name: [digest_file(folder / name)] for name in sorted(READ) if (folder / name).is_file()}
     for name, value in (also or {}).items():
         hashes.setdefault(name, []).append(value)
     write_json(folder / MANIFEST, hashes)
@@ -220,7 +166,7 @@ def write_manifest(folder: Path, also: Mapping[str, str] | None = None) -> None:
 
 def digest_weights(run: Path) -> str | None:
     """The SHA-256 of the weights of a run; None if it has none."""
-    return digest(run / MODEL) if (run / MODEL).is_file() else None
+    return digest_file(run / MODEL) if (run / MODEL).is_file() else None
 
 
 def verify(folder: Path) -> None:
@@ -236,7 +182,7 @@ def verify(folder: Path) -> None:
             raise DamagedError(f"{folder / MANIFEST} is damaged: {name!r} is not the name of a file in {folder}")
         if not path.is_file():
             raise DamagedError(f"{path} is missing")
-        if digest(path) not in hashes:
+        if digest_file(path) not in hashes:
             raise DamagedError(f"{path} is damaged: its SHA-256 is not the one in {MANIFEST}")
 
 
@@ -257,7 +203,7 @@ def replace_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     staged = path.with_name(f".{path.name}.staged")
     try:
         write_tensors(staged, tensors)
-        write_manifest(path.parent, also={path.name: digest(staged)})
+        write_manifest(path.parent, also={path.name: digest_file(staged)})
     except (OSError, FullDiskError):
         staged.unlink(missing_ok=True)
         raise
@@ -272,20 +218,10 @@ def replace_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     """Write a folder of files atomically: `fill` it under another name, hash its files, then rename it."""
     new, previous = path.with_name(f"{path.name}.new"), path.with_name("previous")
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
-    try:
+    with writing_folder(path, new=new, previous=previous):
         fill(new)
         files = [file for file in sorted(new.iterdir()) if file.suffix in (".json", ".safetensors")]
-        write_json(new / MANIFEST, {file.name: [digest(file)] for file in files})
-    except BaseException:  # also on Ctrl-C
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-    if path.exists():
-        shutil.rmtree(previous, ignore_errors=True)
-        path.rename(previous)
-    new.rename(path)
-    sync_folder(path.parent)
+        write_json(new / MANIFEST, {file.name: [digest_file(file)] for file in files})
 
 
 def read_folder(path: Path, read: Callable[[Path], T]) -> T | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from pathlib import Path
 from typing import Any
 
+from lmlab.files import is_alive
 from lmlab.models import LINEAGE
 from lmlab.runs.run_files import LOCK, NOTES
 from lmlab.runs.upgrade import upgrade_task
@@ -112,18 +112,7 @@ def _count_parameters(metrics: list[dict[str, Any]]) -> Any:
 def status(path: Path) -> str:
     """`training`, `ready` (it has weights) or `begun`."""
     holder = read(path / LOCK)
-    if holder.get("host") == platform.node() and _alive(holder.get("pid")):
+    pid = holder.get("pid")
+    if holder.get("host") == platform.node() and isinstance(pid, int) and is_alive(pid):
         return "training"
     return "ready" if (path / WEIGHTS).is_file() else "begun"
-
-
-def _alive(pid: Any) -> bool:
-    if not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

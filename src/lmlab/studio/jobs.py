@@ -27,6 +27,7 @@ from pydantic import Field, field_validator
 from starlette.responses import Response
 
 from lmlab.config import Config
+from lmlab.files import write_text
 from lmlab.models import LINEAGE, find
 from lmlab.runs.run_files import BOARD, CONDITIONS, OWN, STUDY, SWEEP, TRIALS
 from lmlab.studio.lecture import FILE as LECTURE
@@ -293,9 +294,7 @@ def _write_record(job: Job) -> None:
         return
     values = {"request": job.request.model_dump(), "command": job.command, **job.process._asdict(), "studio": here}
     record = job.output.with_suffix(".json")
-    new = record.with_suffix(".new")
-    new.write_text(json.dumps(values))
-    new.replace(record)
+    write_text(record, json.dumps(values))
 
 
 def _wrapped(path: str) -> re.Pattern[str]:

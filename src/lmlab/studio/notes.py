@@ -25,7 +25,7 @@ def read_note(path: Path) -> str:
 
 def write_note(path: Path, note: str, *, before: str) -> None:
     """Save the note of a run, complete or not at all; an empty one removes the file."""
-    from lmlab.runs.storage import write_bytes
+    from lmlab.files import write_bytes
 
     file = path / NOTES
     if file.is_symlink() or (file.exists() and not file.is_file()):

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lmlab.files import write_text
 from lmlab.parsing import load_json
 from lmlab.progress import check_cancelled
 
@@ -80,7 +81,7 @@ class ChatTemplate:
     def save(self, folder: Path) -> None:
         """Write `chat.json` into a run directory."""
         content = {"template": self.text, "special_tokens": dict(self.special_tokens)}
-        (folder / FILE).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_text(folder / FILE, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> ChatTemplate:

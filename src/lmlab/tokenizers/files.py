@@ -12,6 +12,7 @@ from typing import Any
 import tokenizers as hf
 from tokenizers import models
 
+from lmlab.files import write_text
 from lmlab.parsing import load_json
 from lmlab.tokenizers.engines import (
     BERT_SPECIALS,
@@ -84,14 +85,14 @@ def load_imported(path: Path) -> Tokenizer:
     return Tokenizer(tokenizer.engine, boundary=tokenizer.named_boundary, split_special_tokens=False)
 
 
-def save(tokenizer: Tokenizer, path: str | Path) -> None:
+def save(tokenizer: Tokenizer, path: str | Path, *, shared: bool = False) -> None:
     """Write `tokenizer.json`, and `tokenizer_options.json` where its boundary is named or it reads special tokens."""
     path = Path(path)
     target = path / "tokenizer.json" if path.is_dir() else path
-    target.write_text(tokenizer.engine.to_str(pretty=True), encoding="utf-8")
+    write_text(target, tokenizer.engine.to_str(pretty=True), shared=shared)
     if tokenizer.options:
         content = json.dumps(tokenizer.options, indent=2, ensure_ascii=False)
-        _settings_file(target).write_text(content + "\n", encoding="utf-8")
+        write_text(_settings_file(target), content + "\n", shared=shared)
     else:
         _settings_file(target).unlink(missing_ok=True)
 

@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lmlab.files import write_text
 from lmlab.parsing import load_json
 from lmlab.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
 
@@ -179,7 +180,7 @@ class Frame:
         """Write `frame.json`, to a file or into a folder."""
         path = Path(path)
         target = path / FILE if path.is_dir() else path
-        target.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        write_text(target, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Frame:

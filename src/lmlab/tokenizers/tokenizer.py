@@ -293,11 +293,14 @@ class Tokenizer:
             return None
         return bytes(map(BYTE_OF.__getitem__, piece)) if set(piece) <= BYTE_OF.keys() else piece.encode()
 
-    def save(self, path: str | Path) -> None:
-        """Write `tokenizer.json`, to a file or into a folder, and the options that this file cannot store."""
+    def save(self, path: str | Path, *, shared: bool = False) -> None:
+        """Write `tokenizer.json`, to a file or into a folder, and the options that this file cannot store.
+
+        If it is `shared`, other processes may write the same file at the same time.
+        """
         from lmlab.tokenizers.files import save
 
-        save(self, path)
+        save(self, path, shared=shared)
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:

@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lmlab.files import writing
+
 Floats = NDArray[np.float32]
 
 
@@ -125,10 +127,8 @@ def write_word_vectors(vectors: WordVectors, path: str | Path, *, header: bool =
     path = Path(path)
     if wrong := [word for word in vectors.words if not word or any(letter.isspace() for letter in word)]:
         raise ValueError(f"{wrong[0]!r} cannot be written as a word: the format has spaces between word and numbers")
-    new = path.with_name(f".{path.name}.new")
-    with open(new, "w", encoding="utf-8", newline="\n") as file:
+    with writing(path) as new, open(new, "w", encoding="utf-8", newline="\n") as file:
         if header:
             file.write(f"{len(vectors.words)} {vectors.width}\n")
         for word, row in zip(vectors.words, vectors.vectors, strict=True):
             file.write(f"{word} {' '.join(map(str, row.astype(np.float32)))}\n")
-    new.replace(path)

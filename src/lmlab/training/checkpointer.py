@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lmlab.files import FullDiskError, find_no_room
 from lmlab.models.abilities import State
 from lmlab.models.states import map_state
 from lmlab.runs.model_files import load_weights, model_tensors, with_new_names
@@ -22,8 +23,6 @@ from lmlab.runs.storage import (
     HEADS,
     METRICS,
     MODEL,
-    FullDiskError,
-    find_no_room,
     read_folder,
     read_json,
     read_tensors,

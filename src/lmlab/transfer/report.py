@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lmlab.files import write_bytes
 from lmlab.pages.evidence import Evidence
 from lmlab.pages.headline import LayerMix, ShownCost, StudyFacts
 from lmlab.pages.scores import ScoreRow, ShownScore, clamp, format_learner
 from lmlab.pages.study import make_page
-from lmlab.runs.storage import write_bytes
 from lmlab.tasks import load_task
 from lmlab.transfer.commands import use_commands
 from lmlab.transfer.differences import ahead_of, find_reference

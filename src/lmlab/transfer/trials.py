@@ -12,12 +12,13 @@ from typing import Any
 from lmlab.config import build
 from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.readers.examples import Example
+from lmlab.files import write_bytes
 from lmlab.language_model import load
 from lmlab.runs import run as runs
 from lmlab.runs.jobs import Reporter
 from lmlab.runs.recipe import Recipe, read_record
 from lmlab.runs.run_files import OtherSettingsError, clear, is_run, remove
-from lmlab.runs.storage import read_json, write_bytes, write_json
+from lmlab.runs.storage import read_json, write_json
 from lmlab.tasks.predicting import to_json_with_truth
 from lmlab.tasks.records import Prediction
 from lmlab.training.devices import choose_device

@@ -15,11 +15,12 @@ from lmlab.data.corpora.examples import texts_of
 from lmlab.data.readers.documents import SEPARATORS
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.files import cache_folder
+from lmlab.files import write_bytes
 from lmlab.runs import run as runs
 from lmlab.runs.jobs import Reporter
 from lmlab.runs.recipe import Recipe, make_recipe, read_record
 from lmlab.runs.run_files import check_not_read, is_fresh, is_run
-from lmlab.runs.storage import read_json, write_bytes
+from lmlab.runs.storage import read_json
 from lmlab.transfer.from_scratch import CacheFile
 from lmlab.transfer.recipe import find_trial_changes
 

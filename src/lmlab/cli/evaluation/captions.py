@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lmlab.files import write_text
 from lmlab.messages import printable
 
 
@@ -49,7 +50,7 @@ def evaluate_captions(
     if output is not None:
         names = dict(zip(split.pictures.tolist(), split.names, strict=True))
         rows = (f"{names[picture]}\t{text}\n" for picture, text in zip(references, said, strict=True))
-        output.write_text("picture\tcaption\n" + "".join(rows), encoding="utf-8")
+        write_text(output, "picture\tcaption\n" + "".join(rows))
         print(printable(f"wrote {output}"), file=sys.stderr)
     if json_:
         print(json.dumps(values))

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lmlab.files import write_text
 from lmlab.messages import printable
 
 
@@ -46,7 +47,7 @@ def evaluate_speech(
     values |= {"clips": len(clips), "seconds_of_sound": seconds, "seconds": took, "beams": beams}
     if output is not None:
         rows = (f"{clip.name}\t{text}\n" for clip, text in zip(clips, said, strict=True))
-        output.write_text("path\ttext\n" + "".join(rows), encoding="utf-8")
+        write_text(output, "path\ttext\n" + "".join(rows))
         print(printable(f"wrote {output}"), file=sys.stderr)
     if json_:
         print(json.dumps(values))

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lmlab.files import write_text
 from lmlab.messages import printable
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def evaluate_translations(
         )
     seconds = time.perf_counter() - begin
     if output is not None:
-        output.write_text("".join(f"{line}\n" for line in found), encoding="utf-8")
+        write_text(output, "".join(f"{line}\n" for line in found))
         print(printable(f"wrote {output}"), file=sys.stderr)
     fold = str.casefold if lowercase else str
     same = sum(fold(a) == fold(b) for a, b in zip(found, references, strict=True))

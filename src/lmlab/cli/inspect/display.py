@@ -106,16 +106,12 @@ def to_json(view: Viewed) -> str:
 
 def write(view: Viewed, output: Path, *, subtitle: str = "") -> None:
     """Write the record in the form that the name of the file asks for, whole or not at all."""
+    from lmlab.files import write_bytes
     from lmlab.pages.figures import save_png
     from lmlab.pages.views import to_csv, to_page
-    from lmlab.runs.storage import write_bytes, writing
 
     if output.suffix == ".png":
-        with writing(output) as new:
-            drawn = new.with_suffix(".png")
-            save_png(view.figures(), drawn)
-            if drawn != new:
-                drawn.replace(new)
+        save_png(view.figures(), output)
         return
     content: dict[str, Any] = {
         ".html": lambda: to_page(view, subtitle=subtitle),

@@ -8,9 +8,7 @@ program that must not open files that a run names (the studio).
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.corpora.shards import Shard
 from lmlab.data.corpora.store import read_index
 from lmlab.data.readers.files import cache_folder
+from lmlab.files import FullDiskError, write_text
 
 FOLDER = "texts"
 """The folder of the cache with one small file for each text."""
@@ -30,11 +29,8 @@ def remember_text(cache: Path, fingerprint: str, *, keys: Sequence[str] = (), te
         if path.is_file() and path.read_text() == content:
             return
         path.parent.mkdir(exist_ok=True)
-        handle, new = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w") as file:
-            file.write(content)
-        os.replace(new, path)
-    except OSError:  # a note that can be made again, so a full disk does not end a run for it
+        write_text(path, content, shared=True)
+    except (OSError, FullDiskError):  # a note that can be made again, so a full disk does not end a run for it
         return
 
 

@@ -240,9 +240,7 @@ def _shared_tokenizer(spec: str, corpora: Any, alpha: float, cache: Path | None)
     fractions = sampling_fractions(sizes, alpha=alpha)
     sample = (text for name, corpus in raw.items() for text in _sample(corpus, size=round(fractions[name] * size)))
     trained = resolve(spec, lambda: sample)
-    new = kept.with_suffix(".new")
-    trained.save(new)
-    new.replace(kept)
+    trained.save(kept, shared=True)
     return trained
 
 

@@ -9,13 +9,14 @@ from pydantic import Field
 
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Processor
-from lmlab.data.corpora.preparing import Counter, ReportProgress, digest, digest_file, size_of
+from lmlab.data.corpora.preparing import Counter, ReportProgress, digest, size_of
 from lmlab.data.corpora.sequences import EncodedItem, EncodingSettings, open_sequences
 from lmlab.data.corpora.splitting import NAMES, main_fractions
 from lmlab.data.corpora.store import open_home
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.media import ENDINGS
 from lmlab.data.readers.music.files import Bad, find_music, identify_tunes, read_music
+from lmlab.files import digest_file
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.processors import is_processor, make_processor
 from lmlab.tokenizers.processors.notes import MusicTokenizer

@@ -30,7 +30,6 @@ from lmlab.data.corpora.preparing import (
     check_tokenizer,
     check_unchanged,
     digest,
-    digest_file,
     name_of,
     repeat_warnings,
     size_of,
@@ -42,6 +41,7 @@ from lmlab.data.corpora.store import FORMAT, building, open_home
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.pairs import Aligned
 from lmlab.data.readers.text import Source, TextWarning, find
+from lmlab.files import digest_file
 from lmlab.tokenizers import Tokenizer
 
 HELD_OUT = ("valid", "test")

@@ -46,12 +46,6 @@ def digest(value: Any) -> str:
     return hashlib.sha256((value if isinstance(value, str) else json.dumps(value)).encode()).hexdigest()
 
 
-def digest_file(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def size_of(files: Iterable[Path]) -> int:
     """Return the number of bytes of all files."""
     return sum(path.stat().st_size for path in files)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -104,8 +102,7 @@ def prepare(
     home = open_home(cache_folder())
     folder = home / key[:32]
     if _read(folder, key, sounds) is None:
-        shutil.rmtree(folder, ignore_errors=True)
-        with building(folder, key) as new:
+        with building(folder, key, read=lambda where, own: _read(where, own, sounds)) as new:
             _build(new, parts, sounds, tokenizer, key=key, report=progress or (lambda stage, done, total: None))
     found = _read(folder, key, sounds)
     assert found is not None, "recordings that were just written can be read"
@@ -184,10 +181,8 @@ def _build(
     if left_out:
         message = f"{len(left_out)} of {total} recordings are left out: they are longer than data.seconds = "
         warnings.warn(f"{message}{sounds.seconds:g} ({left_out[0]} …)", TextWarning, stacklevel=4)
-    with (folder / INDEX).open("w", encoding="utf-8") as target:
-        json.dump({"format": f"speech {FORMAT}", "key": key, "splits": index}, target, ensure_ascii=False)
-        target.flush()
-        os.fsync(target.fileno())
+    content = json.dumps({"format": f"speech {FORMAT}", "key": key, "splits": index}, ensure_ascii=False)
+    (folder / INDEX).write_text(content, encoding="utf-8")
 
 
 def _read(folder: Path, key: str, sounds: SoundProcessor) -> dict[str, SpeechSplit] | None:

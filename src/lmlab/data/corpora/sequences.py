@@ -7,7 +7,6 @@ text: `[b, item, b, item, b]`, where b is the boundary of the tokenizer.
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from array import array
 from collections.abc import Callable, Iterable, Mapping
@@ -126,8 +125,6 @@ def _build(folder: Path, settings: EncodingSettings, encode: Callable[[], Iterab
     index = {"format": FORMAT, "key": settings.key, "splits": rows, "warnings": warnings_to_keep(caught)}
     with (folder / INDEX).open("w", encoding="utf-8") as file:
         json.dump(index, file, ensure_ascii=False)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def split_items(items: list[EncodedItem], fractions: Mapping[str, float]) -> dict[str, list[EncodedItem]]:
@@ -182,8 +179,6 @@ def _write_split(stem: Path, items: Iterable[EncodedItem], tokenizer: SequenceTo
             item.ids.astype(dtype).tofile(file)
             boundary.tofile(file)
             length += len(item.ids) + 1
-        file.flush()
-        os.fsync(file.fileno())
     np.frombuffer(positions, np.int64).tofile(stem.with_suffix(".documents"))
     return {"tokens": length, "dtype": dtype.name, "names": names}
 

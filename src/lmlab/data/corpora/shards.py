@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,10 +69,8 @@ def write_shard(
                 begins = last
             np.concatenate(pieces).astype(dtype, copy=False).tofile(file)
             report(sum(len(text.encode()) for text, _ in batch))
-        _sync(file)
     with stem.with_suffix(".documents").open("wb") as file:
         np.frombuffer(positions, np.int64).tofile(file)
-        _sync(file)
     if keep_text:
         _keep_text(documents, stem, SEPARATORS[how].encode())
     size = documents.size + len(positions) * len(SEPARATORS[how])
@@ -107,13 +104,5 @@ def _keep_text(documents: Documents, stem: Path, separator: bytes) -> None:
                 positions.append(position)
                 position += file.write(separator)
             begins = last
-        _sync(file)
     with stem.with_suffix(".places").open("wb") as file:
         np.frombuffer(positions, np.int64).tofile(file)
-        _sync(file)
-
-
-def _sync(file: IO[bytes]) -> None:
-    """Flush a file to disk, before its folder gets its final name."""
-    file.flush()
-    os.fsync(file.fileno())

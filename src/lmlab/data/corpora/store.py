@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from lmlab.data.corpora.shards import Shard
+from lmlab.files import FullDiskError, is_alive, writing_folder
 
 FORMAT = 1
 ABANDONED = 7 * 24 * 3600
@@ -53,19 +54,7 @@ def _abandoned(folder: Path) -> bool:
         with suppress(OSError):
             return time.time() - folder.stat().st_mtime > ABANDONED
         return False
-    return int(process) != os.getpid() and not _alive(int(process))
-
-
-def _alive(process: int) -> bool:
-    if os.name == "nt":
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+    return int(process) != os.getpid() and not is_alive(int(process))
 
 
 @contextmanager
@@ -74,31 +63,13 @@ def building(folder: Path, key: str, *, read: Callable[[Path, str], object | Non
 
     If another process was faster, its folder stays: `read` returns its index, or None if it is not complete.
     """
-    new = temporary(folder.parent)
+    read = read or read_index
     try:
-        yield new
-        if (read or read_index)(folder, key) is None:
-            _replace(new, folder)
-    except OSError as error:
-        raise ValueError(
-            f"{folder.parent} cannot be written ({error.strerror or error}); make room or set LMLAB_CACHE"
-        ) from None
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-
-
-def _replace(new: Path, folder: Path) -> None:
-    """Move a whole folder into place; a damaged one in that place is moved away first."""
-    try:
-        os.rename(new, folder)
-    except OSError:
-        old = temporary(folder.parent)
-        with suppress(FileNotFoundError):
-            os.rename(folder, old / "damaged")
-        try:
-            os.rename(new, folder)
-        finally:
-            shutil.rmtree(old, ignore_errors=True)
+        with writing_folder(folder, new=temporary(folder.parent), wanted=lambda: read(folder, key) is None) as new:
+            yield new
+    except (OSError, FullDiskError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"{folder.parent} cannot be written ({why}); make room or set LMLAB_CACHE") from None
 
 
 def write_index(folder: Path, key: str, shards: Mapping[str, Shard], messages: list[list[str]]) -> None:
@@ -109,10 +80,7 @@ def write_index(folder: Path, key: str, shards: Mapping[str, Shard], messages: l
         "splits": {name: shard._asdict() for name, shard in shards.items()},
         "warnings": messages,
     }
-    with (folder / "index.json").open("w", encoding="utf-8") as file:
-        json.dump(index, file, ensure_ascii=False, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
+    (folder / "index.json").write_text(json.dumps(index, ensure_ascii=False, indent=1), encoding="utf-8")
 
 
 def read_index(folder: Path, key: str) -> dict[str, Any] | None:

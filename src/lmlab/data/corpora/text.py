@@ -21,7 +21,6 @@ from lmlab.data.corpora.preparing import (
     check_tokenizer,
     check_unchanged,
     digest,
-    digest_file,
     learns_from_all,
     name_of,
     repeat_warnings,
@@ -37,6 +36,7 @@ from lmlab.data.readers.builtin_corpus import builtin_documents
 from lmlab.data.readers.documents import SEPARATORS, gather
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.text import Source, TextWarning, find
+from lmlab.files import digest_file
 from lmlab.tokenizers import Tokenizer, resolve
 from lmlab.tokenizers.files import with_words
 from lmlab.tokenizers.training import different_words

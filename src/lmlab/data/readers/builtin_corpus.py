@@ -11,17 +11,16 @@ import ast
 import importlib
 import inspect
 import json
-import os
 import re
 import sys
 import sysconfig
-import tempfile
 import warnings
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
 from lmlab.data.readers.files import cache_folder
+from lmlab.files import FullDiskError, write_text
 
 VERSION = 2
 SKIPPED = {
@@ -75,11 +74,8 @@ def _keep(documents: list[tuple[str, str]], path: Path) -> None:
     """Write the cache atomically; errors are ignored."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".builtin-")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(documents, file, ensure_ascii=False)
-        os.replace(name, path)
-    except OSError:
+        write_text(path, json.dumps(documents, ensure_ascii=False), shared=True)
+    except (OSError, FullDiskError):
         pass
 
 

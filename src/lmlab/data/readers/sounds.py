@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.data.readers.media import Sound
+from lmlab.files import write_bytes
 
 MOST_SECONDS = 6 * 3600
 """The longest recording that is read; longer ones are an error, since all samples are held in memory."""
@@ -161,7 +162,7 @@ def _decode_others(content: bytes, name: str, *, what: str) -> tuple[NDArray[np.
 
 def write_wav(path: Path, samples: NDArray[np.float32], rate: int) -> None:
     """Write samples from -1 to 1 as a WAV file of one channel and 16 bits."""
-    path.write_bytes(encode_wav(samples, rate))
+    write_bytes(path, encode_wav(samples, rate))
 
 
 def encode_wav(samples: NDArray[np.float32], rate: int) -> bytes:

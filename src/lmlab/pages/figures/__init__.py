@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from markupsafe import Markup
 
+from lmlab.files import write_text, writing
 from lmlab.pages.figures.axes import Agreement, Lines, Reliability, ReliabilityBin
 from lmlab.pages.figures.charts import Chart, Point, Series, pareto_front
 from lmlab.pages.figures.heatmap import Heatmap
@@ -85,7 +86,8 @@ def save_png(figures: Sequence[Figure], path: Path) -> None:
     for figure, each in zip(figures, axes[:, 0], strict=True):
         figure.draw(each)
         each.set_title(figure.title)
-    drawn.savefig(path, dpi=160)
+    with writing(path) as new:
+        drawn.savefig(new, dpi=160, format="png")
     pyplot.close(drawn)
 
 
@@ -93,7 +95,7 @@ def save_charts(charts: Sequence[Chart], folder: Path) -> bool:
     """Save each chart as SVG, and as PNG if matplotlib is installed; True if it is."""
     folder.mkdir(parents=True, exist_ok=True)
     for chart in charts:
-        (folder / f"{chart.name}.svg").write_text(standalone(chart.html()), encoding="utf-8")
+        write_text(folder / f"{chart.name}.svg", standalone(chart.html()))
     try:
         import matplotlib  # noqa: F401
     except ImportError:

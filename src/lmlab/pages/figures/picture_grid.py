@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from lmlab.files import write_bytes
 from lmlab.pages.figures.pictures import encode_png
 
 PixelArray = NDArray[np.uint8]
@@ -34,4 +35,4 @@ def join_grid(rows: Sequence[Sequence[PixelArray]], *, scale: int | None = None)
 
 def save_grid(rows: Sequence[Sequence[PixelArray]], path: Path, *, scale: int | None = None) -> None:
     """Write a grid of pictures as a PNG file."""
-    path.write_bytes(encode_png(join_grid(rows, scale=scale)))
+    write_bytes(path, encode_png(join_grid(rows, scale=scale)))

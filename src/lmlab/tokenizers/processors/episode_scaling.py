@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lmlab.files import write_text
+
 MOST_ACTIONS = 10_000
 LEAST_STD = 1e-6
 
@@ -64,7 +66,7 @@ class EpisodeProcessor:
 
     def save(self, path: Path) -> None:
         """Write `processor.json`."""
-        path.write_text(json.dumps({"kind": self.kind, **asdict(self)}, indent=2) + "\n", encoding="utf-8")
+        write_text(path, json.dumps({"kind": self.kind, **asdict(self)}, indent=2) + "\n")
 
     def states(self, states: NDArray[Any]) -> NDArray[np.float32]:
         """States [..., S] with mean 0 and standard deviation 1."""

@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from lmlab.config import Config, build
+from lmlab.files import write_text
 
 PixelArray = NDArray[np.uint8]
 """The bytes of a picture [height, width, channels], or of several."""
@@ -79,7 +80,7 @@ class PictureProcessor(Config):
 
     def save(self, path: Path) -> None:
         """Write the settings to a JSON file."""
-        path.write_text(json.dumps({"kind": self.kind, **self.model_dump()}, indent=1), encoding="utf-8")
+        write_text(path, json.dumps({"kind": self.kind, **self.model_dump()}, indent=1))
 
     def process(self, pixels: PixelArray) -> PixelArray:
         """Pixels [h, w, 1, 2, 3 or 4] -> [H, W, C]: without transparency, with the channels and the size of all."""

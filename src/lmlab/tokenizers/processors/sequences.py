@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from lmlab.files import write_text
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -100,7 +102,7 @@ class SequenceTokenizer(ABC):
 
     def save(self, path: Path) -> None:
         """Write the settings as JSON."""
-        path.write_text(self._to_json() + "\n", encoding="utf-8")
+        write_text(path, self._to_json() + "\n")
 
     def _to_json(self) -> str:
         return json.dumps({"kind": self.kind, **self.settings()}, indent=1)

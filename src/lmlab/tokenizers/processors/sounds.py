@@ -21,6 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lmlab.files import write_text
+
 RATES = (1_000, 768_000)
 """The lowest and the highest number of samples per second of a recording."""
 CROSSINGS = 32
@@ -78,7 +80,7 @@ class SoundProcessor:
 
     def save(self, path: Path) -> None:
         """Write `processor.json`."""
-        path.write_text(json.dumps({"kind": self.kind, **self.settings()}, indent=2) + "\n", encoding="utf-8")
+        write_text(path, json.dumps({"kind": self.kind, **self.settings()}, indent=2) + "\n")
 
     @property
     def window(self) -> int:

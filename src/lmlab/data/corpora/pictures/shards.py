@@ -124,8 +124,6 @@ def write_shard(
                 sizes[each.size] += 1
                 file.write(np.ascontiguousarray(each.pixels).tobytes())
             report(done)
-        file.flush()
-        os.fsync(file.fileno())
     kept = [(row, numbers[digest]) for row, digest in zip(rows, digests, strict=True) if digest in numbers]
     regions = _write_rows(stem, kept)
     return WrittenShard(PictureShard(len(numbers), len(kept), *regions), problems, sizes)
@@ -142,8 +140,6 @@ def _write_rows(stem: Path, rows: Sequence[tuple[PictureRow, int]]) -> tuple[int
             if row.regions is not None:
                 record["regions"] = {"count": len(row.regions.boxes), "names": row.regions.names}
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
     if not with_regions:
         return None, None
     boxes = np.concatenate([each.boxes for each in with_regions]).astype(np.float32)
@@ -214,8 +210,6 @@ def write_index(
     index["splits"] = {name: shard._asdict() for name, shard in shards.items()}
     with (folder / INDEX).open("w", encoding="utf-8") as file:
         json.dump(index, file, ensure_ascii=False, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 class Index(NamedTuple):

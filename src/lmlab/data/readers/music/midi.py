@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.data.readers.text import TextWarning
+from lmlab.files import write_bytes
 from lmlab.tokenizers.processors.notes import Performance
 
 LARGEST = 64 << 20
@@ -94,7 +95,7 @@ def write_midi(performance: Performance, path: Path) -> None:
         track.notes.append(symusic.Note(first, max(1, last - first), int(pitch), int(velocity)))
     score.tracks.append(track)
     score.tempos.append(symusic.Tempo(0, mspq=USUAL_TEMPO))
-    path.write_bytes(score.dumps_midi())
+    write_bytes(path, score.dumps_midi())
 
 
 def check_midi(data: bytes, *, name: str) -> int:
