@@ -62,7 +62,7 @@ def find_test_rows(run: Path, data: str | None, columns: str | None) -> tuple[Se
     from lmlab.data.readers.labelled.columns import split_columns
     from lmlab.data.readers.pictures.files import find_pictures
     from lmlab.data.readers.pictures.sources import PictureFiles
-    from lmlab.runs.recipe import read_record
+    from lmlab.runs.recipe_record import read_record
 
     named = None if columns is None else split_columns(columns)
     own = read_record(run).recipe.data if (run / "recipe.json").is_file() else None
