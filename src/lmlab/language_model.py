@@ -17,18 +17,18 @@ from lmlab.decoding.interpolation import InterpolatedModel
 from lmlab.decoding.kind_view import KindView
 from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score
-from lmlab.decoding.search_tree import SearchTree
 from lmlab.decoding.translator import Searching, Translation
 from lmlab.layers.kernels.linear import round_weights
 from lmlab.layers.kernels.low_precision import Precision, check_precision
 from lmlab.media_methods import MediaMethods
-from lmlab.messages import check_text, check_texts, check_whole_number, suggest_keywords
+from lmlab.messages import check_path, check_text, check_texts, check_whole_number, suggest_keywords
 from lmlab.models.abilities import (
     PredictsNext,
     ability,
     learns_by_gradient,
     require,
 )
+from lmlab.pages.search_tree import SearchTree
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import with_boundary, without_boundary
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from lmlab.tasks.predicting import Ensemble, Predictor
 
 
+@suggest_keywords
 def load(path: str | Path, *, device: str | torch.device = "cpu", weights: str = "fp32") -> LanguageModel:
     """The language model of a run directory.
 
@@ -55,7 +56,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", weights: str =
     from lmlab.runs.model_files import load_frame, load_model, load_source_tokenizer
     from lmlab.runs.storage import TASK
 
-    path = Path(path)
+    path = Path(check_path("path", path))
     if not path.exists():
         raise ValueError(f"{path} does not exist; a run directory is made by: lmlab train MODEL TEXT -o {path}")
     precision = check_precision(weights)

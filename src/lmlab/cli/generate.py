@@ -31,7 +31,7 @@ from lmlab.cli.texts import check_outputs, choose_boundary, is_stream, text_of
 if TYPE_CHECKING:
     from lmlab.decoding.chat_writer import ChatWriter
     from lmlab.decoding.sampling import Sampling
-    from lmlab.decoding.search_tree import SearchTree
+    from lmlab.pages.search_tree import SearchTree
 
 
 _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}

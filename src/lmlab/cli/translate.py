@@ -73,9 +73,9 @@ def translate(
     """
     from lmlab.cli.console import progress_bar
     from lmlab.cli.trace import check_trace, write_trace
-    from lmlab.decoding.search_tree import SearchTree
     from lmlab.language_model import load
     from lmlab.messages import TooLongError
+    from lmlab.pages.search_tree import SearchTree
     from lmlab.training.devices import choose_device
 
     check_trace(trace, beams=beams)
