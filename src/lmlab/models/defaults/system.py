@@ -62,6 +62,8 @@ class System:
     default_size: str = "small"
     """The preset that is used unless the user names another; it trains on a CPU."""
     objective: Settings = field(default_factory=lambda: {"kind": "causal"})
+    short_rows: tuple[int, ...] = ()
+    """Row lengths with which pre-training begins at a size for a CPU (objective.short): see runs/recipe.py."""
     reads: tuple[str, ...] = ("text",)
     """The kinds of data that it learns from (lmlab.data.DATA); DATA without a kind is of the first."""
     tokenizer: str | None = "bpe:4096"
