@@ -11,7 +11,8 @@ import pytest
 
 from lmlab.messages import with_article
 from lmlab.models import LINEAGE, load_class, systems_that_read
-from lmlab.runs.recipe import SHORT, RecipeRecord, find_changes, make_recipe, read_groups, write_recipe
+from lmlab.models.defaults.system import SHORT
+from lmlab.runs.recipe import RecipeRecord, find_changes, make_recipe, read_groups, write_recipe
 from lmlab.runs.upgrade import upgrade_saved
 
 TUNED = [name for name in systems_that_read("text") if LINEAGE[name].tuned_width is not None]

@@ -110,12 +110,10 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
         raise ValueError(f"{whose}, which only pairs have: give --source and --target (or --pairs)")
     given = {**_reading(origin, system.objective), **values.get("objective", {})}
     train = values.get("train", {})
-    short = (
-        {}
-        if origin or "short" in given
-        else _short_rows(system, {**preset, **model}, data=data.kind, window=train.get("window"))
-    )
-    objective = _objective(str(kind), {**system.objective, **short}, given, data=data.kind)
+    usual_objective = system.objective
+    if origin is None and "short" not in given and data.kind in ("text", "languages"):
+        usual_objective = system.objective_for({**preset, **model}, window=train.get("window"))
+    objective = _objective(str(kind), usual_objective, given, data=data.kind)
     tuning = system.continued if origin is not None and objective["kind"] in OBJECTIVES else {}
     usual_train = {**system.training, **_rate(system, {**preset, **model}), **tuning}
     recipe = Recipe(
@@ -162,30 +160,6 @@ def _rate(system: System, settings: Mapping[str, Any]) -> dict[str, float]:
     if system.tuned_width is None or not isinstance(width, int) or width <= system.tuned_width:
         return {}
     return {"rate": system.training["rate"] * system.tuned_width / width}
-
-
-CPU_WINDOW = 256
-"""The longest window of the sizes for a CPU; the published ones of masked models have 512."""
-SHORT: Mapping[str, float] = {"short_fraction": 0.8, "short_masking_rate": 0.4}
-"""The fraction of the steps with short rows, and of their tokens that are masked."""
-SHORTEST_WINDOW = 64
-"""The shortest window for which rows are shorter at first."""
-
-
-def _short_rows(system: System, model: Mapping[str, Any], *, data: str, window: int | None) -> dict[str, Any]:
-    """The usual setting `short` of the objective: the row lengths of the system that are below the window.
-
-    A small masked model with rows of the whole window predicts little more than frequent tokens for long, because it
-    must learn which vector stands for which position (benchmarks/masked_pretraining.py). Published sizes, whose window
-    is longer, keep what was published.
-    """
-    window = window or model.get("window")
-    if data not in ("text", "languages") or not isinstance(window, int):
-        return {}
-    if not SHORTEST_WINDOW <= window <= CPU_WINDOW or model.get("window", 0) > CPU_WINDOW:
-        return {}
-    lengths = [length for length in system.short_rows if 2 * length <= window]
-    return {"short": lengths, **SHORT} if lengths else {}
 
 
 def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
