@@ -45,7 +45,7 @@ class Int8:
     """A weight in 8 bits, with the layouts that its kernels need; made when first needed."""
 
     def __init__(self, weight: Tensor, scales: Tensor) -> None:
-        self.weight, self.scales = weight, scales
+        self.weight, self.scales = weight.contiguous(), scales  # packing supposes that rows follow each other
 
     @staticmethod
     def of(weight: Tensor) -> Int8:
@@ -96,7 +96,7 @@ class BFloat16:
     """A weight in bf16."""
 
     def __init__(self, weight: Tensor) -> None:
-        self.weight = weight
+        self.weight = weight.contiguous()
 
     @staticmethod
     def of(weight: Tensor) -> BFloat16:
