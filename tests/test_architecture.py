@@ -25,7 +25,7 @@ ORDER = (
     {"objectives", "decoding", "baselines", "runs.model_files", "runs.upgrade"},
     {"costs", "analysis", "interop", "runs.first_commands"},
     {"training"},
-    {"tasks", "costs.benchmark", "runs.recipe", "runs.card", "runs.averaging"},
+    {"tasks", "costs.benchmark", "runs.recipe", "runs.recipe_record", "runs.card", "runs.averaging"},
     {"roles"},
     {"media_methods"},
     {"language_model", "runs.jobs"},

@@ -15,7 +15,7 @@ from lmlab.data.readers.files import cache_folder
 from lmlab.files import digest_file
 from lmlab.language_model import load
 from lmlab.runs import run
-from lmlab.runs.recipe import read_record
+from lmlab.runs.recipe_record import read_record
 from lmlab.runs.storage import DamagedError, read_json, write_json
 from lmlab.transfer import trials
 from lmlab.transfer.finetune import finetune

@@ -24,6 +24,7 @@ from lmlab.cli.options import (
     TopK,
     TopP,
     Trace,
+    Weights,
 )
 from lmlab.cli.texts import check_outputs, choose_boundary, is_stream, text_of
 
@@ -62,6 +63,7 @@ def generate(
     boundary: Boundary = None,
     json_: Json = False,
     device: Device = "auto",
+    weights: Weights = "fp32",
 ) -> None:
     """Continue a text by sampling or beam search.
 
@@ -106,7 +108,7 @@ def generate(
     )
     _check_beams(beams, sampling, samples=samples, length_penalty=length_penalty)
     prompt = text_of(prompt)
-    lm = load(run, device=choose_device(device))
+    lm = load(run, device=choose_device(device), weights=weights)
     common: dict[str, Any] = {
         "sampling": sampling,
         "tokens": tokens if tokens is not None else 500 if chat else 100,

@@ -112,7 +112,7 @@ class HeldOutReader:
 
     def _record(self, name: str) -> tuple[Path, Any]:
         """The folder of a run and its recipe, which says by a SHA-256 what the run has learnt from."""
-        from lmlab.runs.recipe import read_record
+        from lmlab.runs.recipe_record import read_record
 
         run = self.run_store.find_checked(name)
         try:

@@ -14,7 +14,8 @@ from lmlab.data.readers.examples import Labelled
 from lmlab.metrics.metric import Metric
 from lmlab.models import ARCHITECTURES, System, find, outline
 from lmlab.runs.model_files import load_tokenizer
-from lmlab.runs.recipe import Recipe, make_recipe, read_record
+from lmlab.runs.recipe import Recipe, make_recipe
+from lmlab.runs.recipe_record import read_record
 from lmlab.runs.storage import TASK, read_json
 from lmlab.tasks import load_task
 from lmlab.tasks.records import METHODS as TASK_METHODS
@@ -23,12 +24,12 @@ from lmlab.training.budget import check_epochs, parse_budget
 
 METHODS = (*TASK_METHODS, "ulmfit")
 """How a run learns a task: which weights learn; ulmfit tunes the language model on the texts first, then is gradual."""
-USUAL_EPOCHS = (3, 20)
+USUAL_EPOCHS = (3, 100)
 """Passes over the examples when all weights learn (Devlin et al. 2019, A.3: 2 to 4), and at most where they are few."""
-EPOCHS = {"frozen": (20, 200), "mix": (20, 200), "gradual": (10, 50), "ulmfit": (10, 50)}
+EPOCHS = {"frozen": (20, 200), "mix": (20, 200), "gradual": (10, 100), "ulmfit": (10, 100)}
 """The same for other methods; in most epochs of gradual unfreezing some layers do not learn yet (its authors: 50)."""
-LEAST_STEPS = 150
-"""Small sets are read more often, so that there are enough steps."""
+LEAST_STEPS = 500
+"""Small sets are read more often, so that there are enough steps (benchmarks/few_labels.py)."""
 RATE, RATE_WIDTH = 5e-5, 768
 """The learning rate for BERT base, and its width; narrower models take larger steps (Yang et al. 2021)."""
 LAYER_DECAY = 0.7
