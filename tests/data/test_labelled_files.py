@@ -15,7 +15,7 @@ import pytest
 
 from lmlab.data.readers.examples import Answer
 from lmlab.data.readers.labelled import read_labelled
-from lmlab.data.readers.labelled.tag_schemes import spans
+from lmlab.metrics.tagging import spans
 
 CONTEXT = "Ada wrote it in 1843. She wrote it in London."
 
@@ -234,7 +234,7 @@ def test_real_conll_2003(shared_data: Callable[[str], Path]) -> None:
     assert [len(labelled.train), len(labelled.valid)] == [14041, 3250]
     words = [sum(len(one.a) for one in split) for split in (labelled.train, labelled.valid)]
     assert words == [203621, 51362]
-    found = Counter(span.kind for one in labelled.train for span in spans(one.label))
+    found = Counter(span.type for one in labelled.train for span in spans(one.label))
     assert found == {"LOC": 7140, "PER": 6600, "ORG": 6321, "MISC": 3438}  # Tjong Kim Sang and De Meulder 2003, table 2
 
 

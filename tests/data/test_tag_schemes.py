@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from lmlab.data.readers.labelled.tag_schemes import (
     SCHEMES,
     SchemeName,
-    TaggedSpan,
     are_legal,
     convert,
     find_fault,
     find_scheme,
-    spans,
     write_tags,
 )
+from lmlab.metrics.tagging import Span, spans
 
 WRITTEN: dict[SchemeName, str] = {
     # two touching spans of a kind, one of another, one of three words: by hand
@@ -25,35 +24,35 @@ WRITTEN: dict[SchemeName, str] = {
     "IOBES": "S-PER S-PER S-ORG O B-LOC I-LOC E-LOC",
     "BILOU": "U-PER U-PER U-ORG O B-LOC I-LOC L-LOC",
 }
-MARKED = [TaggedSpan("PER", 0, 1), TaggedSpan("PER", 1, 2), TaggedSpan("ORG", 2, 3), TaggedSpan("LOC", 4, 7)]
+MARKED = [Span("PER", 0, 1), Span("PER", 1, 2), Span("ORG", 2, 3), Span("LOC", 4, 7)]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_each_scheme_by_hand(scheme: SchemeName) -> None:
     tags = WRITTEN[scheme].split()
     assert find_scheme([tags]) == scheme
-    assert spans(tags, scheme=scheme) == MARKED
+    assert spans(tags) == MARKED
     assert write_tags(MARKED, 7, scheme=scheme) == tuple(tags)
     for other in SCHEMES:
         assert convert(tags, source=scheme, target=other) == tuple(WRITTEN[other].split())
 
 
 @st.composite
-def marked_words(draw: st.DrawFn) -> tuple[list[TaggedSpan], int]:
+def marked_words(draw: st.DrawFn) -> tuple[list[Span], int]:
     found, place = [], 0
     for _ in range(draw(st.integers(0, 6))):
         place += draw(st.integers(0, 2))
         end = place + draw(st.integers(1, 3))
-        found.append(TaggedSpan(draw(st.sampled_from(["PER", "LOC", "A-B", ""])), place, end))
+        found.append(Span(draw(st.sampled_from(["PER", "LOC", "A-B", ""])), place, end))
         place = end
     return found, place + draw(st.integers(0, 2))
 
 
 @given(marked_words(), st.sampled_from(SCHEMES))
-def test_spans_survive_every_scheme(marked: tuple[list[TaggedSpan], int], scheme: SchemeName) -> None:
+def test_spans_survive_every_scheme(marked: tuple[list[Span], int], scheme: SchemeName) -> None:
     found, length = marked
     tags = write_tags(found, length, scheme=scheme)
-    assert spans(tags, scheme=scheme) == found
+    assert spans(tags) == found
     assert are_legal([tags], scheme)
 
 
@@ -68,7 +67,7 @@ def test_any_tags_have_the_spans_that_conlleval_sees(tags: list[str]) -> None:
         end = start + 1
         while end < len(tags) and tags[end] == f"I-{tag[2:]}":
             end += 1
-        expected.append(TaggedSpan(tag[2:], start, end))
+        expected.append(Span(tag[2:], start, end))
     assert spans(tags) == expected
 
 
@@ -112,6 +111,6 @@ def test_plain_tags_have_no_scheme() -> None:
 
 def test_spans_that_overlap_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="do not overlap"):
-        write_tags([TaggedSpan("A", 0, 2), TaggedSpan("B", 1, 3)], 3)
+        write_tags([Span("A", 0, 2), Span("B", 1, 3)], 3)
     with pytest.raises(ValueError, match="within the 2 words"):
-        write_tags([TaggedSpan("A", 1, 3)], 2)
+        write_tags([Span("A", 1, 3)], 2)

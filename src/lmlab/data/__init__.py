@@ -16,7 +16,7 @@ from lmlab.data.readers.media import ENDINGS, find_media_kind, missing_reader
 if TYPE_CHECKING:
     from lmlab.data.config import DataConfig
     from lmlab.data.corpora.corpus import Corpus, Processor
-    from lmlab.data.corpora.preparing import ReportProgress
+    from lmlab.data.corpora.preparing import ReportStage
     from lmlab.tokenizers import Tokenizer
 
 
@@ -190,7 +190,7 @@ def prepare(
     source: str | Tokenizer | None = None,
     specials: Sequence[str] = (),
     media: Processor | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Read, split and process the data of a recipe or a comparison; what is slow to make is kept in the cache.
 

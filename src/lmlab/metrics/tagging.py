@@ -2,7 +2,8 @@
 
 The rules are those of the shared tasks' script (Tjong Kim Sang & Buchholz 2000), which reads IOB1, IOB2 and IOBES alike
 and makes spans of any sequence, legal or not: an I after an O begins a span, and so does a change of type. (The script
-of 2000 knows no S, and E only before what is not B; E and S are read here as its later ports do.)
+of 2000 knows no S, and E only before what is not B; E and S, and L and U of BILOU, are
+read here as its later ports do.)
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ class SpanScores(NamedTuple):
 
 
 def spans(tags: Tags) -> list[Span]:
-    """The spans that tags mark, from left to right."""
+    """The spans that tags mark, from left to right; BILOU's L and U are read as E and S."""
     found: list[Span] = []
     begun: int | None = None
     before, type_before = "O", ""
     for position, whole in enumerate((*tags, "O")):
         tag, _, type_ = whole.partition("-")
+        tag = {"L": "E", "U": "S"}.get(tag, tag)
         other = type_ != type_before
         if begun is not None and (other or tag in ("O", "B", "S") or before in ("E", "S")):
             found.append(Span(type_before, begun, position))

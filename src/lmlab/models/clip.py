@@ -33,7 +33,7 @@ from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.model import Heads, Model, ModelConfig, Output, TokenModelConfig, by_depth
 from lmlab.models.settings import PictureModelConfig
-from lmlab.models.vit import choose_patch, patch_sides
+from lmlab.models.vit import check_patch, choose_patch
 
 GELU: dict[str, Callable[[Tensor], Tensor]] = {"quick": quick_gelu, "exact": F.gelu}
 LARGEST_SCALE = 100.0
@@ -69,12 +69,7 @@ class ClipConfig(PictureModelConfig, TokenModelConfig):
     @model_validator(mode="after")
     def _check_shapes(self) -> Self:
         head_width(self.text_width, self.text_heads)
-        if self.patch is not None and any(side % self.patch for side in self.image):
-            height, width = self.image
-            raise ValueError(
-                f"patch = {self.patch} does not divide pictures of {height} × {width} pixels; choose one of "
-                f"{', '.join(map(str, patch_sides(height, width)))}, or another data.size"
-            )
+        check_patch(self.patch, *self.image)
         if self.temperature * LARGEST_SCALE < 1:
             raise ValueError(f"temperature = {self.temperature}: give at least {1 / LARGEST_SCALE}")
         return self

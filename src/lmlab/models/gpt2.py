@@ -1,7 +1,7 @@
 """GPT-2: GPT with the normalisation moved to the input of each sublayer and, as published, much larger.
 
-Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3. Embedding, forward pass and
-cache are those of GPT (gpt.py).
+Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3. The forward pass of GPT-2
+is `GPT.forward` in gpt.py, as are embedding and cache; the block here is the difference.
 """
 
 from __future__ import annotations

@@ -18,16 +18,27 @@ class Decoding(NamedTuple):
     decoder: Any  # a nest of tensors [B * K, ...], K rows after each other for each source
 
 
-def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
-    """The same nest with `function` applied to each tensor."""
-    if isinstance(state, Tensor):
-        return function(state)
+def is_tensor(nest: State) -> bool:
+    """Whether this part of a nest is a tensor."""
+    return isinstance(nest, Tensor)
+
+
+def map_state(
+    function: Callable[..., Any], state: State, *others: State, is_leaf: Callable[[State], bool] = is_tensor
+) -> State:
+    """The same nest of dictionaries, tuples and lists with `function` applied to each leaf: by default each tensor.
+
+    With `others`, nests of the same form, it gets the leaves at the same place of all. What is neither a nest nor a
+    leaf stays as it is.
+    """
+    if is_leaf(state):
+        return function(state, *others)
     if isinstance(state, dict):
-        return {key: map_state(function, value) for key, value in state.items()}
-    if isinstance(state, tuple) and hasattr(state, "_fields"):
-        return type(state)(*(map_state(function, value) for value in state))
+        parts = zip(state.values(), *([other[key] for key in state] for other in others), strict=True)
+        return {key: map_state(function, *each, is_leaf=is_leaf) for key, each in zip(state, parts, strict=True)}
     if isinstance(state, (tuple, list)):
-        return type(state)(map_state(function, value) for value in state)
+        mapped = [map_state(function, *each, is_leaf=is_leaf) for each in zip(state, *others, strict=True)]
+        return type(state)(*mapped) if hasattr(state, "_fields") else type(state)(mapped)
     return state
 
 
@@ -80,21 +91,15 @@ class BatchInvariantState(JoinableState, Protocol):
 
 def join_states(states: Sequence[State]) -> State:
     """One state with the rows of several states of one model; each row continues as it would alone."""
-    first, *others = states
-    if not others:
-        return first
+    if len(states) == 1:
+        return states[0]
+    return map_state(_join, *states, is_leaf=lambda state: isinstance(state, (Tensor, Decoding, JoinableState)))
+
+
+def _join(first: State, *others: State) -> State:
     if isinstance(first, Decoding):
         raise ValueError("states of an encoder–decoder cannot be joined; encode and decode their sources in one batch")
-    if isinstance(first, JoinableState):
-        return first.join(others)
-    if isinstance(first, Tensor):
-        return torch.cat(list(states))
-    if isinstance(first, dict):
-        return {key: join_states([state[key] for state in states]) for key in first}
-    if isinstance(first, (tuple, list)):
-        parts = [join_states(part) for part in zip(*states, strict=True)]
-        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
-    return first
+    return first.join(others) if isinstance(first, JoinableState) else torch.cat([first, *others])
 
 
 def make_batch_invariant(state: State) -> State:
@@ -104,16 +109,11 @@ def make_batch_invariant(state: State) -> State:
     other kernels, and what the model multiplies with must be prepared (`layers/kernels/linear.py`). A state that can be
     joined but not made batch-invariant is unchanged: its rows continue as they would alone, except for rounding.
     """
-    if isinstance(state, BatchInvariantState):
-        return state.make_batch_invariant()
-    if isinstance(state, JoinableState):
-        return state
-    if isinstance(state, dict):
-        return {key: make_batch_invariant(value) for key, value in state.items()}
-    if isinstance(state, (tuple, list)):
-        parts = [make_batch_invariant(part) for part in state]
-        return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
-    return state
+    return map_state(
+        lambda part: part.make_batch_invariant() if isinstance(part, BatchInvariantState) else part,
+        state,
+        is_leaf=lambda part: isinstance(part, JoinableState),
+    )
 
 
 def rows_of(state: State) -> int:

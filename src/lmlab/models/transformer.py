@@ -62,6 +62,21 @@ class StacksConfig(TokenModelConfig):
     bias: bool = Field(False, description="the output layer has a bias, as in Marian")
     start: int | None = Field(None, ge=0, description="id of the token that starts a target; None: the boundary token")
 
+    def encoder_flops(self, tokens: int, pairs: int) -> float:
+        """Of S tokens, with widths d and f (inner), and P pairs of a query and a key: S(8d² + 4df) + 4Pd per block.
+
+        2 per weight of a product for each token that goes through it, and 4d for each pair.
+        """
+        d, f = float(self.width), self.inner
+        return self.layers * (tokens * (8 * d * d + 4 * d * f) + 4 * pairs * d)
+
+    def decoder_flops(self, source: int, target: int, pairs: int) -> float:
+        """Of T target tokens, and the keys and values of S source tokens: T(12d² + 4df) + 4Sd² + 4Pd per block."""
+        d, f = float(self.width), self.inner
+        return (self.decoder_layers or self.layers) * (
+            target * (12 * d * d + 4 * d * f) + 4 * source * d * d + 4 * pairs * d
+        )
+
 
 class TransformerConfig(StacksConfig):
     """The size of a Transformer."""
@@ -275,11 +290,11 @@ class Transformer(EncoderDecoder):
 
     def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """Of the encoder, which is what tasks read."""
-        return self._encoder_flops(window, window * window) / window
+        return self.config.encoder_flops(window, window * window) / window
 
     def pair_flops(self, source: int, target: int) -> float:
         S, T = source, target
-        return self._encoder_flops(S, S * S) + self._decoder_flops(S, T, T * (T + S))
+        return self.config.encoder_flops(S, S * S) + decoder_flops(self.decoder.blocks, self.config, S, T, T * (T + S))
 
     def reading_flops(
         self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
@@ -288,25 +303,14 @@ class Transformer(EncoderDecoder):
         if "tokens" in inputs:
             return self.writing_flops(inputs)
         rows, longest = inputs["source"].shape
-        return self._encoder_flops(sum(row_lengths(inputs, "source")), rows * longest**2)
+        return self.config.encoder_flops(sum(row_lengths(inputs, "source")), rows * longest**2)
 
     def writing_flops(self, inputs: Mapping[str, Tensor]) -> float:
         (rows, S), T = inputs["source"].shape, inputs["tokens"].shape[1]
         source, target = sum(row_lengths(inputs, "source")), sum(row_lengths(inputs, lengths="target_lengths"))
-        return self._encoder_flops(source, rows * S * S) + self._decoder_flops(source, target, rows * T * (T + S))
-
-    def _encoder_flops(self, tokens: int, pairs: int) -> float:
-        """Of S tokens, with widths d and f (inner), and P pairs of a query and a key: S(8d² + 4df) + 4Pd per block.
-
-        2 per weight of a product for each token that goes through it, and 4d for each pair.
-        """
-        d, f = float(self.config.width), self.config.inner
-        return len(self.encoder.blocks) * (tokens * (8 * d * d + 4 * d * f) + 4 * pairs * d)
-
-    def _decoder_flops(self, source: int, target: int, pairs: int) -> float:
-        """Of T target tokens, and the keys and values of S source tokens: T(12d² + 4df) + 4Sd² + 4Pd per block."""
-        d, f = float(self.config.width), self.config.inner
-        return len(self.decoder.blocks) * (target * (12 * d * d + 4 * d * f) + 4 * source * d * d + 4 * pairs * d)
+        return self.config.encoder_flops(source, rows * S * S) + decoder_flops(
+            self.decoder.blocks, self.config, source, target, rows * T * (T + S)
+        )
 
 
 def initialise(module: nn.Module) -> None:

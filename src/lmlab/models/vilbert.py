@@ -117,7 +117,24 @@ class RegionHead(nn.Module):
         return cast(Tensor, self.output(self.norm(F.gelu(self.transform(hidden)))))
 
 
-class Vilbert(Encoder):
+class RegionReader(Encoder):
+    """An encoder of texts with the regions of pictures."""
+
+    def match_flops(self) -> float:
+        """FLOPs of telling whether a text describes a picture."""
+        raise NotImplementedError
+
+    def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
+        width = cast(RegionModelConfig, self.config).region_width
+        return {**super().blank_inputs(rows, window), **blank_regions(rows, width, device=self.device)}
+
+    def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
+        """Per token of a text with the usual number of regions."""
+        row = self.reading_flops(self.blank_inputs(1, window), positions=1 + round(predicted * window))
+        return (row + self.match_flops()) / window + predicted * self.head_flops()
+
+
+class Vilbert(RegionReader):
     """BERT's encoder for words, blocks of the same kind for regions, and connections between them."""
 
     Config: ClassVar[type[ModelConfig]] = VilbertConfig
@@ -231,15 +248,6 @@ class Vilbert(Encoder):
 
     def region_flops(self) -> float:
         return _products(self.region_output)
-
-    def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
-        regions = blank_regions(rows, self.config.region_width, device=self.device)
-        return {**super().blank_inputs(rows, window), **regions}
-
-    def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
-        """Per token of a text with the usual number of regions."""
-        row = self.reading_flops(self.blank_inputs(1, window), positions=1 + round(predicted * window))
-        return (row + self.match_flops()) / window + predicted * self.head_flops()
 
     def depths(self) -> list[list[nn.Parameter]]:
         """A connection belongs to the block of the words that follows it, and so does the block of the regions."""

@@ -26,13 +26,14 @@ from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_by_mask
 from lmlab.layers.padding import NoPadding, real_positions
 from lmlab.layers.positions import LearnedPositions
-from lmlab.layers.regions import LOCATION, blank_regions, check_regions, locate
+from lmlab.layers.regions import LOCATION, check_regions, locate
 from lmlab.models.abilities import Both, State
 from lmlab.models.bert import Bert, BertConfig, initialise_scaled
 from lmlab.models.flops import row_lengths
 from lmlab.models.gpt import initialise
 from lmlab.models.model import Filler, ModelConfig, Output, by_depth
 from lmlab.models.settings import RegionModelConfig
+from lmlab.models.vilbert import RegionReader
 
 FULL = NoPadding()
 
@@ -52,7 +53,7 @@ class VisualBertConfig(RegionModelConfig, BertConfig):
         return self.region_width + (LOCATION if self.locations else 0)
 
 
-class VisualBert(Bert):
+class VisualBert(RegionReader, Bert):
     """BERT whose rows are the words of a text, then the regions of a picture."""
 
     Config: ClassVar[type[ModelConfig]] = VisualBertConfig
@@ -126,15 +127,6 @@ class VisualBert(Bert):
 
     def match_flops(self) -> float:
         return sum(2.0 * part.weight.numel() for part in (self.pooler, self.pair) if part is not None)
-
-    def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
-        regions = blank_regions(rows, self.config.region_width, device=self.device)
-        return {**super().blank_inputs(rows, window), **regions}
-
-    def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
-        """Per token of a text with the usual number of regions."""
-        row = self.reading_flops(self.blank_inputs(1, window), positions=1 + round(predicted * window))
-        return (row + self.match_flops()) / window + predicted * self.head_flops()
 
     def depths(self) -> list[list[nn.Parameter]]:
         tables = (self.embedding, self.positions, self.segments, self.embedding_norm)

@@ -53,13 +53,7 @@ class ViTConfig(PictureModelConfig):
 
     @model_validator(mode="after")
     def _check_patch(self) -> ViTConfig:
-        if self.patch is not None and any(side % self.patch for side in self.image):
-            height, width = self.image
-            fitting = ", ".join(str(side) for side in patch_sides(height, width))
-            raise ValueError(
-                f"patch = {self.patch} does not divide pictures of {height} × {width} pixels; choose one of {fitting}, "
-                "or another data.size"
-            )
+        check_patch(self.patch, *self.image)
         return self
 
     @property
@@ -81,6 +75,16 @@ def patch_sides(height: int, width: int) -> list[int]:
     """The sides of square patches that fill a picture, the smallest first."""
     common = math.gcd(height, width)
     return [side for side in range(1, common + 1) if common % side == 0]
+
+
+def check_patch(patch: int | None, height: int, width: int) -> None:
+    """A ValueError if patches with this side do not fill a picture."""
+    if patch is not None and (height % patch or width % patch):
+        fitting = ", ".join(str(side) for side in patch_sides(height, width))
+        raise ValueError(
+            f"patch = {patch} does not divide pictures of {height} × {width} pixels; choose one of {fitting}, "
+            "or another data.size"
+        )
 
 
 def choose_patch(height: int, width: int) -> int:

@@ -261,7 +261,9 @@ class Whisper(EncoderDecoder):
     def pair_flops(self, source: int, target: int) -> float:
         """Of a recording of `source` frames and a target of `target` tokens."""
         S = math.ceil(source / 2)
-        return self._encoder_flops(source, S, S * S) + self._decoder_flops(S, target, target * (target + S))
+        return self._encoder_flops(source, S, S * S) + decoder_flops(
+            self.decoder.blocks, self.config, S, target, target * (target + S)
+        )
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
         """Per target token, where the longest text has the longest recording, and others in proportion."""
@@ -283,7 +285,9 @@ class Whisper(EncoderDecoder):
         rows, T = inputs["tokens"].shape
         S, target = math.ceil(inputs["sound"].shape[2] / 2), sum(row_lengths(inputs, lengths="target_lengths"))
         sound = {name: value for name, value in inputs.items() if name != "tokens"}
-        return self.reading_flops(sound) + self._decoder_flops(self._positions(inputs), target, rows * T * (T + S))
+        return self.reading_flops(sound) + decoder_flops(
+            self.decoder.blocks, self.config, self._positions(inputs), target, rows * T * (T + S)
+        )
 
     def _positions(self, inputs: Mapping[str, Tensor]) -> int:
         """The number of encoder positions of all recordings of a batch, without padding."""
@@ -296,14 +300,9 @@ class Whisper(EncoderDecoder):
 
         The convolutions: 6F(md + d²/2). Each block: S(8d² + 4df) + 4Pd.
         """
-        d, f, m = float(self.config.width), self.config.inner, self.config.mels
+        d, m = float(self.config.width), self.config.mels
         convolutions = 6 * frames * m * d + 6 * math.ceil(frames / 2) * d * d
-        return convolutions + len(self.encoder.blocks) * (positions * (8 * d * d + 4 * d * f) + 4 * pairs * d)
-
-    def _decoder_flops(self, source: int, target: int, pairs: int) -> float:
-        """Of T target tokens, and the keys and values of S positions: T(12d² + 4df) + 4Sd² + 4Pd per block."""
-        d, f = float(self.config.width), self.config.inner
-        return len(self.decoder.blocks) * (target * (12 * d * d + 4 * d * f) + 4 * source * d * d + 4 * pairs * d)
+        return convolutions + self.config.encoder_flops(positions, pairs)
 
 
 def check_sound(sound: Tensor, config: WhisperConfig) -> None:

@@ -23,7 +23,18 @@ from lmlab.tasks.records import Item, Prediction, TaskConfig
 from lmlab.tasks.task import Task
 
 
-class ClassTask(Task):
+class ScoringTask(Task):
+    """A task whose head gives scores, of which one is the right one's."""
+
+    def loss_of(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
+        """Cross-entropy over scores; `label` is the number of the right one."""
+        return F.cross_entropy(scores, batch.labels["label"], reduction="sum", ignore_index=IGNORE)
+
+    def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
+        return list(scores.float().softmax(-1).cpu().numpy())
+
+
+class ClassTask(ScoringTask):
     """A task whose labels are names of classes: cross-entropy of P(class | example)."""
 
     averages: ClassVar[bool] = True
@@ -80,13 +91,6 @@ class ClassTask(Task):
         if example.label not in self.config.labels:
             raise ValueError(f"{example.where}: label {example.label!r} is not among {', '.join(self.config.labels)}")
         return self.config.labels.index(example.label)
-
-    def loss_of(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy over scores; `label` is the number of the right one."""
-        return F.cross_entropy(scores, batch.labels["label"], reduction="sum", ignore_index=IGNORE)
-
-    def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
-        return list(scores.float().softmax(-1).cpu().numpy())
 
     def targets(self, items: Sequence[Item]) -> tuple[dict[str, Tensor], int]:
         labels = [IGNORE if item.label is None else item.label for item in items]

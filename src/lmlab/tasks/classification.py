@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -13,9 +12,9 @@ from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.files import shorten
 from lmlab.data.readers.labelled.column_types import are_classes, are_mostly_numbers
 from lmlab.models.defaults import TaskDefaults
-from lmlab.objectives.objective import IGNORE, Batch
+from lmlab.objectives.objective import Batch
 from lmlab.tasks import evidence
-from lmlab.tasks.classes import ClassTask
+from lmlab.tasks.classes import ClassTask, ScoringTask
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.records import Item, TaskConfig, Wording
 from lmlab.tasks.text_task import TextTask, TextTaskConfig
@@ -38,7 +37,7 @@ class PooledConfig(TextTaskConfig):
     bias: bool = Field(True, description="whether the last layer of the head has a bias")
 
 
-class PooledTask(TextTask):
+class PooledTask(ScoringTask, TextTask):
     """A task that reads one vector for each text, or pair of texts."""
 
     Config: ClassVar[type[TaskConfig]] = PooledConfig
@@ -127,13 +126,6 @@ class PooledTask(TextTask):
         items = len(batch.labels["label"])
         scores: Tensor = heads["label"](vectors.reshape(items, -1, vectors.shape[-1]).sum(1))
         return scores
-
-    def loss_of(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy over scores; `label` is the number of the right one."""
-        return F.cross_entropy(scores, batch.labels["label"], reduction="sum", ignore_index=IGNORE)
-
-    def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
-        return list(scores.float().softmax(-1).cpu().numpy())
 
 
 class Classification(ClassTask, PooledTask):

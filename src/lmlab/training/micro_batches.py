@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import Tensor
 
 from lmlab.data.loaders.loader import Loader
+from lmlab.models.states import map_state
 from lmlab.training.settings import TrainConfig
 
 
@@ -95,11 +95,7 @@ def slice_rows(raw: Any, lane: int, lanes: int) -> Any:
     """The rows of one lane of a raw batch: of a tensor [B, …], or of each in a tuple."""
     if lanes == 1:
         return raw
-    if isinstance(raw, tuple):
-        parts = [slice_rows(each, lane, lanes) for each in raw]
-        return type(raw)(*parts) if hasattr(raw, "_fields") else tuple(parts)
-    assert isinstance(raw, Tensor), "batches of contiguous text are tensors"
-    return raw[len(raw) * lane // lanes : len(raw) * (lane + 1) // lanes]
+    return map_state(lambda each: each[len(each) * lane // lanes : len(each) * (lane + 1) // lanes], raw)
 
 
 def seed_of(seed: int, position: int) -> int:

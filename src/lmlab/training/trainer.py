@@ -108,15 +108,24 @@ class Trainer:
             done = self.budget.is_spent()
             if done or progress.step % self.config.log_every == 0:
                 self.metrics.log_training(rate)
-            if self.validation is not None and self.validation.is_due(final=done):
-                self.validation.run()
-                if self.stopped_improving():
-                    progress.ended = "early"
+            self.validate(final=done)
             if done and not progress.ended:
                 progress.ended = "budget"
             if self.checkpointer is not None and not progress.ended and self.checkpointer.is_due():
                 self.save()
                 self.costs.add(training=False)
+
+    def validate(self, *, final: bool) -> None:
+        """Validate if it is time for it, or this was the `final` step; training ends if it stopped improving."""
+        validation = self.validation
+        if validation is None or not (final or validation.is_due()):
+            return
+        if not final and not validation.is_affordable():
+            validation.skip()
+            return
+        validation.run()
+        if self.stopped_improving():
+            self.progress.ended = "early"
 
     def learning_rate(self) -> float:
         """The learning rate of the next step."""
@@ -139,8 +148,8 @@ class Trainer:
             self.metrics.add_pending()
             with torch.no_grad():
                 own = [self.world.local(weights) for weights in self.learner.parameters()]
-                sizes = [float(weights.abs().max()) for weights in own if weights.numel()]
-            largest = max(sizes, key=_size)
+                largest_of_each = [float(weights.abs().max()) for weights in own if weights.numel()]
+            largest = max(largest_of_each, key=_size)
             if self.world.sharded:
                 largest = max(self.world.gather(largest), key=_size)
             self.metrics.check_finite(largest, "size of the weights")

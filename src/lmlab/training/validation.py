@@ -25,18 +25,22 @@ class Validation:
         self.time_limited = budget.steps is None and self.config.evaluate_every is None
         """Only under a budget in time, so that the results of no other budget depend on a clock."""
 
-    def is_due(self, *, final: bool) -> bool:
-        """Whether to validate after this step; `final` is the last one."""
+    def is_due(self) -> bool:
+        """Whether the settings ask for a validation after this step."""
         every, progress = self.config.evaluate_every, self.progress
         if every is not None:
-            due = progress.step % every == 0
-        else:
-            due = self.budget.fraction() * self.config.evaluations >= progress.evaluations + 1
-        if final or (due and self._is_affordable()):
-            return True
-        if due:
-            progress.evaluations += 1
-        return False
+            return progress.step % every == 0
+        return self.budget.fraction() * self.config.evaluations >= progress.evaluations + 1
+
+    def is_affordable(self) -> bool:
+        """Whether one more validation before the final one leaves all of them within their fraction of the time."""
+        total, last = self.progress.validation_seconds
+        so_far, in_all = TIME_FRACTION * self.progress.seconds, TIME_FRACTION * self.budget.budget.amount
+        return not self.time_limited or not total or (total + last <= so_far and total + 2 * last <= in_all)
+
+    def skip(self) -> None:
+        """Count a validation that is due but not affordable, so that the next one is due when it would have been."""
+        self.progress.evaluations += 1
 
     def run(self) -> None:
         """Validate with the weights that users would get, and log the result."""
@@ -90,9 +94,3 @@ class Validation:
         if progress.plateau_stale >= self.config.plateau_patience:
             progress.plateau *= self.config.plateau_factor
             progress.plateau_stale = 0
-
-    def _is_affordable(self) -> bool:
-        """Whether one more validation before the final one leaves all of them within their fraction of the time."""
-        total, last = self.progress.validation_seconds
-        so_far, in_all = TIME_FRACTION * self.progress.seconds, TIME_FRACTION * self.budget.budget.amount
-        return not self.time_limited or not total or (total + last <= so_far and total + 2 * last <= in_all)

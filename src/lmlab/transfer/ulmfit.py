@@ -1,6 +1,7 @@
 """The second stage of ULMFiT: the language model of a run is tuned on the training texts of a task, without labels.
 
 Howard & Ruder 2018, section 3.2. Any run can be tuned by its own objective, a masked one too.
+Gradual unfreezing and the learning rates of the layers are in training/schedule.py (`Layerwise`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
-from lmlab.data.corpora.preparing import ReportProgress, digest
+from lmlab.data.corpora.preparing import ReportStage, digest
 from lmlab.data.corpora.sequences import EncodedItem, EncodingSettings, open_sequences
 from lmlab.data.corpora.splitting import NAMES, deal_items, main_fractions
 from lmlab.data.corpora.store import open_home
@@ -91,7 +91,7 @@ def prepare(
     processor: str | Processor | None,
     source: str | Tokenizer | None = None,
     media: Processor | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Return the corpus of a recipe's episodes; `media` are the scales of a run that is resumed or continued.
 
@@ -147,7 +147,7 @@ def _digest(parts: dict[str, list[Episode]]) -> str:
     return digest(["episodes", 1, {name: [digest_media(each) for each in own] for name, own in parts.items()}])
 
 
-def read_all(paths: Sequence[str], progress: ReportProgress | None = None) -> list[NamedEpisode]:
+def read_all(paths: Sequence[str], progress: ReportStage | None = None) -> list[NamedEpisode]:
     """Return all episodes of files; a ValueError if there is none, or if they do not fit together."""
     found: list[NamedEpisode] = []
     for each in read_episodes(find_episodes(paths)):

@@ -16,7 +16,7 @@ from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.checking import remove_leaks, remove_trained
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
 from lmlab.data.corpora.example_splits import complete_splits, hold_out_selection
-from lmlab.data.corpora.preparing import ReportProgress, as_tokenizer
+from lmlab.data.corpora.preparing import ReportStage, as_tokenizer
 from lmlab.data.readers.examples import Example, Labelled, TaskName
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.labelled import read_labelled
@@ -192,7 +192,7 @@ def prepare(
     processor: str | Processor | None,
     source: str | Tokenizer | None = None,
     media: Processor | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Return the corpus of a recipe's examples; `media` is the processor of their pictures, if they have some."""
     return make_corpus(read(config)[0], processor, name=", ".join(config.named), media=media)

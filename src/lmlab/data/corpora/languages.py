@@ -20,7 +20,7 @@ from pydantic import Field, field_validator, model_validator
 from lmlab.data.config import DataConfig, Paths, by_language
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor, TextDataset, TextSplit
 from lmlab.data.corpora.held_out_cache import remember_text
-from lmlab.data.corpora.preparing import SAMPLE, ReportProgress, as_tokenizer, digest
+from lmlab.data.corpora.preparing import SAMPLE, ReportStage, as_tokenizer, digest
 from lmlab.data.corpora.text import DocumentsAre, prepare_text
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.mixed import MixedLoader
@@ -145,7 +145,7 @@ def prepare(
     *,
     processor: str | Processor | None,
     source: str | Tokenizer | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Return the corpus of a recipe's texts."""
     return prepare_languages(
@@ -179,12 +179,12 @@ def prepare_languages(
     split: Sequence[float] = (0.9, 0.05, 0.05),
     documents: str = "file",
     cache: Path | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Return texts by language as one corpus, whose splits are `LanguageSplit`s; each language is split separately."""
     check_languages(texts, valid=valid, test=test)
 
-    def report(name: str) -> ReportProgress | None:
+    def report(name: str) -> ReportStage | None:
         return None if progress is None else lambda stage, done, total: progress(f"{name}: {stage}", done, total)
 
     def corpora(how: str | Tokenizer) -> dict[str, Corpus]:

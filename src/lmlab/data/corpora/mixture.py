@@ -25,7 +25,7 @@ from lmlab.data.corpora.pictures.captions import prepare as prepare_captions
 from lmlab.data.corpora.pictures.images import ImagesConfig
 from lmlab.data.corpora.pictures.pixels import prepare_pixels
 from lmlab.data.corpora.pictures.split import PictureSplit
-from lmlab.data.corpora.preparing import ReportProgress, digest
+from lmlab.data.corpora.preparing import ReportStage, digest
 from lmlab.data.corpora.sequences import EncodedItem, EncodingSettings, open_sequences
 from lmlab.data.corpora.store import open_home
 from lmlab.data.loaders.loader import Loader
@@ -188,7 +188,7 @@ def prepare(
     *,
     processor: str | Processor | None,
     source: str | Tokenizer | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Return the corpus of a recipe's data of several kinds; `processor` is a joined tokenizer, or specs by kind."""
     given: dict[str, Any] = {}
@@ -225,12 +225,12 @@ def prepare(
     )
 
 
-def _report(name: str, progress: ReportProgress | None) -> ReportProgress | None:
+def _report(name: str, progress: ReportStage | None) -> ReportStage | None:
     return None if progress is None else lambda stage, done, total: progress(f"{name}: {stage}", done, total)
 
 
 def _prepare_part(
-    config: DataConfig, given: Mapping[str, Any], text: Corpus | None, progress: ReportProgress | None
+    config: DataConfig, given: Mapping[str, Any], text: Corpus | None, progress: ReportStage | None
 ) -> Corpus:
     """Return the corpus of one kind; captions have the tokenizer of the text, if there is text."""
     own = given.get(config.kind)
@@ -247,7 +247,7 @@ def prepare_captioned(
     pixels: str | CaptionedPixels,
     text: str | Tokenizer,
     *,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Return pictures with captions as sequences of tokens: first the caption, then the pixels."""
     own = pixels if isinstance(pixels, CaptionedPixels) else None

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Processor
-from lmlab.data.corpora.preparing import Counter, ReportProgress, digest, size_of
+from lmlab.data.corpora.preparing import Counter, ReportStage, digest, size_of
 from lmlab.data.corpora.sequences import EncodedItem, EncodingSettings, open_sequences
 from lmlab.data.corpora.splitting import NAMES, main_fractions
 from lmlab.data.corpora.store import open_home
@@ -52,7 +52,7 @@ def prepare(
     *,
     processor: str | Processor | None,
     source: str | Tokenizer | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Return the corpus of a recipe's music."""
     tokenizer = as_music_tokenizer(processor, config)

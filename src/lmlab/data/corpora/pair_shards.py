@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.corpora.preparing import SAMPLE, Counter, ReportProgress, learns_from_all, size_of, warnings_to_keep
+from lmlab.data.corpora.preparing import SAMPLE, Counter, ReportStage, learns_from_all, size_of, warnings_to_keep
 from lmlab.data.corpora.shards import BATCH, Shard, write_shard
 from lmlab.data.corpora.store import read_index, write_index
 from lmlab.data.readers.documents import Documents
@@ -64,7 +64,7 @@ def files_of(roles: dict[str, list[Aligned]]) -> list[Path]:
 
 
 def build_folder(
-    folder: Path, roles: dict[str, list[Aligned]], choices: Choices, *, key: str, report: ReportProgress
+    folder: Path, roles: dict[str, list[Aligned]], choices: Choices, *, key: str, report: ReportStage
 ) -> None:
     """Write the tokens of both sides of each split, the tokenizers, and last the index."""
     size = size_of(files_of(roles))

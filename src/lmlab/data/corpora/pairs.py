@@ -24,7 +24,7 @@ from lmlab.data.corpora.corpus import Corpus, Dataset, Processor, TextDataset, T
 from lmlab.data.corpora.pair_shards import Choices, StoredPairs, build_folder, files_of, read_folder
 from lmlab.data.corpora.preparing import (
     Counter,
-    ReportProgress,
+    ReportStage,
     Spool,
     as_tokenizer,
     check_tokenizer,
@@ -173,7 +173,7 @@ def prepare(
     *,
     processor: str | Processor | None,
     source: str | Tokenizer | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Return the corpus of a recipe's pairs; `source` is the tokenizer of the sources, if it is another."""
     held_out = {
@@ -206,7 +206,7 @@ def prepare_pairs(
     longest: int | None = None,
     ratio: float | None = None,
     cache: Path | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Read, split and encode parallel text; a second call with the same texts uses the cache.
 
@@ -330,7 +330,7 @@ def _align(source: Files, target: Files, pairs: Files, *, spool: Spool) -> list[
     return [Aligned(*both) for both in zip(sources, targets, strict=True)]
 
 
-def _hash_files(roles: dict[str, list[Aligned]], report: ReportProgress) -> dict[str, list[list[str]]]:
+def _hash_files(roles: dict[str, list[Aligned]], report: ReportStage) -> dict[str, list[list[str]]]:
     """Return the SHA-256 of each file; warn of pairs that are both in train and in valid or test."""
     checking = Counter("checking", size_of(files_of(roles)), report)
     hashes: dict[str, list[list[str]]] = {}

@@ -19,7 +19,7 @@ from lmlab.tokenizers.processors import is_processor
 from lmlab.tokenizers.tokenizer import WORD_KINDS
 from lmlab.tokenizers.training import is_path
 
-ReportProgress = Callable[[str, int, int], None]
+ReportStage = Callable[[str, int, int], None]
 """Called with the stage, the bytes done and the bytes in all."""
 
 SAMPLE = 24 << 20
@@ -32,7 +32,7 @@ Spool = Callable[[IO[bytes], str], Path]
 class Counter:
     """Reports the bytes that are done of one stage."""
 
-    def __init__(self, stage: str, total: int, report: ReportProgress) -> None:
+    def __init__(self, stage: str, total: int, report: ReportStage) -> None:
         self.stage, self.total, self.report = stage, total, report
         self.done = 0
 

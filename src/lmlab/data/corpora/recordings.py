@@ -15,7 +15,7 @@ from pydantic import Field
 
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
-from lmlab.data.corpora.preparing import ReportProgress, as_tokenizer, check_tokenizer, digest, name_of
+from lmlab.data.corpora.preparing import ReportStage, as_tokenizer, check_tokenizer, digest, name_of
 from lmlab.data.corpora.splitting import NAMES, main_fractions
 from lmlab.data.corpora.store import building, open_home
 from lmlab.data.readers.clips import SpeechClip, read_clips
@@ -87,7 +87,7 @@ def prepare(
     *,
     processor: str | Processor | None,
     source: str | Tokenizer | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
     media: Processor | None = None,
 ) -> Corpus:
     """Read, split and process the recordings of a recipe; a second call finds them in the cache."""
@@ -149,7 +149,7 @@ def _build(
     spec: str | Tokenizer,
     *,
     key: str,
-    report: ReportProgress,
+    report: ReportStage,
 ) -> None:
     """Write the spectrograms and tokens of all splits, and last the index."""
     tokenizer = resolve(spec, lambda: [clip.text for clip in parts["train"]])

@@ -16,7 +16,7 @@ from lmlab.data.corpora.held_out_cache import remember_text
 from lmlab.data.corpora.preparing import (
     SAMPLE,
     Counter,
-    ReportProgress,
+    ReportStage,
     as_tokenizer,
     check_tokenizer,
     check_unchanged,
@@ -62,7 +62,7 @@ def prepare(
     *,
     processor: str | Processor | None,
     source: str | Tokenizer | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Return the corpus of a recipe's text."""
     return prepare_text(
@@ -85,7 +85,7 @@ def prepare_text(
     split: Sequence[float] = (0.9, 0.05, 0.05),
     documents: str = "file",
     cache: Path | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Find, read, split and encode texts in bounded memory; a second call with the same texts uses the cache.
 
@@ -136,7 +136,7 @@ def _open(folder: Path, index: dict[str, Any], text_fingerprint: str) -> Corpus:
     )
 
 
-def _hash_sources(roles: dict[str, list[Source]], report: ReportProgress) -> dict[str, list[str]]:
+def _hash_sources(roles: dict[str, list[Source]], report: ReportStage) -> dict[str, list[str]]:
     """Return the SHA-256 of each source; warn of a text that is both in train and in valid or test."""
     checking = Counter("checking", size_of(_files(roles)), report)
     hashes: dict[str, list[str]] = {}
@@ -171,7 +171,7 @@ def _build(
     fractions: dict[str, float],
     documents: str,
     key: str,
-    report: ReportProgress,
+    report: ReportStage,
 ) -> None:
     """Write a corpus into a folder: tokens and document positions of each split, the tokenizer, and last the index."""
     reading = Counter("reading", size_of(_files(roles)), report)

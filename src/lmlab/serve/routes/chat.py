@@ -36,6 +36,7 @@ def chat(runs: Runs) -> APIRouter:
         return await respond(request, served, text_request, message_format(body.top_logprobs or 0))
 
     if runs.limits.lenient:
+        # FastAPI reads the schema from the annotation: this one ignores unknown fields
         reply.__annotations__["body"] = LenientChatCompletion
     router.add_api_route(PATH, reply, methods=["POST"], summary="Answer messages", response_model=None)
     return router

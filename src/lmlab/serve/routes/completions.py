@@ -52,6 +52,7 @@ def completions(runs: Runs) -> APIRouter:
         return await respond(request, served, text_request, TEXT_FORMAT)
 
     if runs.limits.lenient:
+        # FastAPI reads the schema from the annotation: this one ignores unknown fields
         complete.__annotations__["body"] = LenientCompletion
     router.add_api_route(PATH, complete, methods=["POST"], summary="Continue texts", response_model=None)
     return router
@@ -104,6 +105,7 @@ async def respond(
     }
     warnings = _warnings(generation.plan)
     if generation.plan.beams is not None:
+        assert not text_request.stream, "planning refuses to stream a beam search"
         choices, usage = await call(served, request, lambda pause: search(generation.plan, pause))
         return await asyncio.to_thread(JSONResponse, {**fields, "choices": choices, "usage": usage, **warnings})
     if text_request.stream:

@@ -1,7 +1,8 @@
 """The processes that train together: which one writes, which one decides, and totals over all of them.
 
 Models, objectives and tasks are written for one device. Training asks its `World` wherever processes could differ, and
-everything else is applied from outside, around the `Learner`. `processes/` has worlds of several processes.
+everything else is applied from outside, around the `Learner`. group.py has the world
+of several processes.
 """
 
 from __future__ import annotations

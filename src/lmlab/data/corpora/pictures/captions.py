@@ -14,7 +14,7 @@ from lmlab.data.config import Paths
 from lmlab.data.corpora.corpus import Corpus, Processor
 from lmlab.data.corpora.pictures.images import USUAL, PicturesConfig, open_pictures
 from lmlab.data.corpora.pictures.split import PictureSplit, TokenRows
-from lmlab.data.corpora.preparing import ReportProgress, as_tokenizer
+from lmlab.data.corpora.preparing import ReportStage, as_tokenizer
 from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.pictures.files import BUILTIN
 from lmlab.tokenizers import Tokenizer, resolve
@@ -44,7 +44,7 @@ def prepare(
     processor: str | Processor | None,
     source: str | Tokenizer | None = None,
     media: Processor | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
     largest: int = USUAL,
 ) -> Corpus:
     """Return the corpus of a recipe's pictures and texts.

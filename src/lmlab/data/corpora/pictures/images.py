@@ -28,7 +28,7 @@ from lmlab.data.corpora.pictures.shards import (
     write_shard,
 )
 from lmlab.data.corpora.pictures.split import PictureSplit
-from lmlab.data.corpora.preparing import ReportProgress
+from lmlab.data.corpora.preparing import ReportStage
 from lmlab.data.corpora.store import building, open_home
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.files import cache_folder
@@ -112,7 +112,7 @@ def prepare(
     processor: str | Processor | None = None,
     source: str | Tokenizer | None = None,
     media: Processor | None = None,
-    progress: ReportProgress | None = None,
+    progress: ReportStage | None = None,
 ) -> Corpus:
     """Return the corpus of a recipe's pictures; `media` is the processor of a run that is resumed or continued."""
     if isinstance(processor, Pixels) or (isinstance(processor, str) and processor.partition(":")[0] == Pixels.kind):
@@ -144,7 +144,7 @@ def open_pictures(
     paths: Sequence[str],
     *,
     given: Processor | str | None,
-    progress: ReportProgress | None,
+    progress: ReportStage | None,
     largest: int = USUAL,
 ) -> Pictures:
     """Find, split, decode and resize pictures, or take them from the cache; bad files are refused or skipped.
@@ -173,7 +173,7 @@ def open_pictures(
 
 
 def split_pictures(
-    config: PicturesConfig, paths: Sequence[str], report: ReportProgress
+    config: PicturesConfig, paths: Sequence[str], report: ReportStage
 ) -> tuple[dict[str, list[PictureRow]], dict[PictureSource, str], list[str]]:
     """Return the rows of each split, the digests of their pictures, and a line for each picture that is skipped."""
     files = find_files(config, paths)
@@ -199,7 +199,7 @@ def find_files(config: PicturesConfig, paths: Sequence[str]) -> PictureFiles:
 
 
 def _digest(
-    parts: Mapping[str, Sequence[PictureRow]], report: ReportProgress
+    parts: Mapping[str, Sequence[PictureRow]], report: ReportStage
 ) -> tuple[dict[PictureSource, str], list[str]]:
     """Return the digest of each row's picture, and the problems of those without one."""
     sources = list(dict.fromkeys(row.picture for rows in parts.values() for row in rows))
@@ -297,7 +297,7 @@ def _write(
     digests: Mapping[PictureSource, str],
     processor: PictureProcessor,
     config: PicturesConfig,
-    report: ReportProgress,
+    report: ReportStage,
 ) -> Index:
     """Decode all pictures into a new folder of the cache; nothing is left of it after an error."""
     total, before, shards = sum(map(len, parts.values())), 0, {}
@@ -322,7 +322,7 @@ def _write(
     return index
 
 
-def _counted(report: ReportProgress, before: int, total: int) -> Callable[[int], None]:
+def _counted(report: ReportStage, before: int, total: int) -> Callable[[int], None]:
     return lambda done: report("decoding pictures", before + done, total)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.pictures.images import ImagesConfig, open_pictures
-from lmlab.data.corpora.preparing import ReportProgress
+from lmlab.data.corpora.preparing import ReportStage
 from lmlab.data.corpora.sequences import EncodedItem, EncodingSettings, open_sequences
 from lmlab.data.corpora.store import open_home
 from lmlab.data.readers.files import cache_folder
@@ -14,7 +14,7 @@ from lmlab.tokenizers.processors.pixels import LARGEST, Pixels
 
 
 def prepare_pixels(
-    config: ImagesConfig, tokenizer: str | Pixels, *, progress: ReportProgress | None, largest: int = LARGEST
+    config: ImagesConfig, tokenizer: str | Pixels, *, progress: ReportStage | None, largest: int = LARGEST
 ) -> Corpus:
     """Return the corpus of a recipe's pictures as tokens; a spec such as `pixels:16` is fitted to the pictures.
 

@@ -11,20 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from lmlab.metrics.tagging import Span, spans
+
 SchemeName = Literal["IOB1", "IOB2", "IOBES", "BILOU"]
 SCHEMES: tuple[SchemeName, ...] = ("IOB1", "IOB2", "IOBES", "BILOU")
 OUTSIDE = "O"
 _IOB: tuple[SchemeName, ...] = ("IOB2", "IOB1")
 LETTERS = {"IOB1": "IB", "IOB2": "BI", "IOBES": "BIES", "BILOU": "BILU"}
 """The letters with which tags of each scheme begin."""
-
-
-class TaggedSpan(NamedTuple):
-    """A span of a sentence with its kind: words[start:end]."""
-
-    kind: str
-    start: int
-    end: int
 
 
 class Fault(NamedTuple):
@@ -80,42 +74,17 @@ def find_fault(tags: Sequence[str], scheme: SchemeName) -> Fault | None:
     return None
 
 
-def spans(tags: Sequence[str], *, scheme: SchemeName = "IOB2") -> list[TaggedSpan]:
-    """Return the spans that tags mark, from left to right, as conlleval reads them.
-
-    A span also begins where the kind changes, and ends where a letter says so, since the tags that a model predicts
-    need not be a legal sequence.
-    """
-    found: list[TaggedSpan] = []
-    start: int | None = None
-    before = OUTSIDE, ""
-    last = "L" if scheme == "BILOU" else "E"
-    single = "U" if scheme == "BILOU" else "S"
-    for position, tag in enumerate([*tags, OUTSIDE]):
-        letter, kind = split_tag(tag)
-        new = letter != OUTSIDE and (
-            start is None or kind != before[1] or letter in ("B", single) or before[0] in (last, single)
-        )
-        if start is not None and (new or letter == OUTSIDE):
-            found.append(TaggedSpan(before[1], start, position))
-            start = None
-        if new:
-            start = position
-        before = letter, kind
-    return found
-
-
-def write_tags(marked: Iterable[TaggedSpan], length: int, *, scheme: SchemeName = "IOB2") -> tuple[str, ...]:
+def write_tags(marked: Iterable[Span], length: int, *, scheme: SchemeName = "IOB2") -> tuple[str, ...]:
     """Return the tags of spans that do not overlap."""
     tags = [OUTSIDE] * length
-    previous: TaggedSpan | None = None
+    previous: Span | None = None
     for span in sorted(marked, key=lambda span: span.start):
         if not 0 <= span.start < span.end <= length or (previous is not None and span.start < previous.end):
             raise ValueError(f"{span} does not fit: spans must be within the {length} words and do not overlap")
-        touches = previous is not None and previous.end == span.start and previous.kind == span.kind
+        touches = previous is not None and previous.end == span.start and previous.type == span.type
         for position in range(span.start, span.end):
             letter = _letter(span, position, touches=touches, scheme=scheme)
-            tags[position] = f"{letter}-{span.kind}" if span.kind else letter
+            tags[position] = f"{letter}-{span.type}" if span.type else letter
         previous = span
     return tuple(tags)
 
@@ -124,10 +93,10 @@ def convert(tags: Sequence[str], *, source: SchemeName, target: SchemeName) -> t
     """Return the tags of one scheme in another."""
     if source == target or not any(tag != OUTSIDE for tag in tags):
         return tuple(tags)
-    return write_tags(spans(tags, scheme=source), len(tags), scheme=target)
+    return write_tags(spans(tags), len(tags), scheme=target)
 
 
-def _letter(span: TaggedSpan, position: int, *, touches: bool, scheme: SchemeName) -> str:
+def _letter(span: Span, position: int, *, touches: bool, scheme: SchemeName) -> str:
     first, last = position == span.start, position == span.end - 1
     if scheme == "IOB1":
         return "B" if first and touches else "I"
