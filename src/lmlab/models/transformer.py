@@ -294,7 +294,7 @@ class Transformer(EncoderDecoder):
 
     def pair_flops(self, source: int, target: int) -> float:
         S, T = source, target
-        return self.config.encoder_flops(S, S * S) + decoder_flops(self.decoder.blocks, self.config, S, T, T * (T + S))
+        return self.config.encoder_flops(S, S * S) + self.config.decoder_flops(S, T, T * (T + S))
 
     def reading_flops(
         self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
@@ -308,8 +308,8 @@ class Transformer(EncoderDecoder):
     def writing_flops(self, inputs: Mapping[str, Tensor]) -> float:
         (rows, S), T = inputs["source"].shape, inputs["tokens"].shape[1]
         source, target = sum(row_lengths(inputs, "source")), sum(row_lengths(inputs, lengths="target_lengths"))
-        return self.config.encoder_flops(source, rows * S * S) + decoder_flops(
-            self.decoder.blocks, self.config, source, target, rows * T * (T + S)
+        return self.config.encoder_flops(source, rows * S * S) + self.config.decoder_flops(
+            source, target, rows * T * (T + S)
         )
 
 

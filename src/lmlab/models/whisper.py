@@ -261,9 +261,7 @@ class Whisper(EncoderDecoder):
     def pair_flops(self, source: int, target: int) -> float:
         """Of a recording of `source` frames and a target of `target` tokens."""
         S = math.ceil(source / 2)
-        return self._encoder_flops(source, S, S * S) + decoder_flops(
-            self.decoder.blocks, self.config, S, target, target * (target + S)
-        )
+        return self._encoder_flops(source, S, S * S) + self.config.decoder_flops(S, target, target * (target + S))
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
         """Per target token, where the longest text has the longest recording, and others in proportion."""
@@ -285,8 +283,8 @@ class Whisper(EncoderDecoder):
         rows, T = inputs["tokens"].shape
         S, target = math.ceil(inputs["sound"].shape[2] / 2), sum(row_lengths(inputs, lengths="target_lengths"))
         sound = {name: value for name, value in inputs.items() if name != "tokens"}
-        return self.reading_flops(sound) + decoder_flops(
-            self.decoder.blocks, self.config, self._positions(inputs), target, rows * T * (T + S)
+        return self.reading_flops(sound) + self.config.decoder_flops(
+            self._positions(inputs), target, rows * T * (T + S)
         )
 
     def _positions(self, inputs: Mapping[str, Tensor]) -> int:
