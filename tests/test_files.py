@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import AbstractContextManager
 from pathlib import Path
 from subprocess import Popen
 from sys import executable
@@ -18,22 +19,28 @@ def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
+def interrupt(written: AbstractContextManager[Path], error: BaseException) -> None:
+    """Write a half, then fail."""
+    with written as new:
+        (new / "half" if new.is_dir() else new).write_text("half")
+        raise error
+
+
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), OSError(errno.EIO, "injected")])
 @pytest.mark.parametrize("shared", [False, True])
 def test_an_error_leaves_the_old_file(tmp_path: Path, error: BaseException, shared: bool) -> None:
     path = tmp_path / "out.txt"
     write_text(path, "old")
-    with pytest.raises(type(error)), writing(path, shared=shared) as new:
-        new.write_text("ne")
-        raise error
+    with pytest.raises(type(error)):
+        interrupt(writing(path, shared=shared), error)
     assert path.read_text() == "old"
     assert names(tmp_path) == ["out.txt"]
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FullDiskError, match="no space left on device: .*out.txt could not be written"):
-        with writing(tmp_path / "out.txt"):
-            raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(FullDiskError, match=r"no space left on device: .*out\.txt could not be written"):
+        interrupt(writing(tmp_path / "out.txt"), OSError(errno.ENOSPC, "No space left on device"))
+    assert names(tmp_path) == []
 
 
 def test_two_that_write_a_shared_file_have_names_of_their_own(tmp_path: Path) -> None:
@@ -62,9 +69,8 @@ def test_a_folder_that_is_not_wanted_or_not_complete_changes_nothing(tmp_path: P
     (path / "mine").touch()
     with writing_folder(path, new=tmp_path / "new", wanted=lambda: False) as folder:
         (folder / "other").touch()
-    with pytest.raises(KeyboardInterrupt), writing_folder(path, new=tmp_path / "new") as folder:
-        (folder / "other").touch()
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(writing_folder(path, new=tmp_path / "new"), KeyboardInterrupt())
     assert names(tmp_path) == ["folder", "folder/mine"]
 
 
