@@ -110,8 +110,8 @@ class Policy(Transformer):
         (rows, S), T, R = inputs["source"].shape, inputs["tokens"].shape[1], math.prod(self.grid)
         source = rows * R + sum(row_lengths(inputs, "source"))
         target = sum(row_lengths(inputs, lengths="target_lengths"))
-        body = self._encoder_flops(source, rows * (R + S) ** 2)
-        return self._picture_flops(rows) + body + self._decoder_flops(source, target, rows * T * (T + R + S))
+        body = self.config.encoder_flops(source, rows * (R + S) ** 2)
+        return self._picture_flops(rows) + body + self.config.decoder_flops(source, target, rows * T * (T + R + S))
 
     def reading_flops(
         self, inputs: Mapping[str, Tensor], *, positions: int | None = None, memory_length: int = 0
@@ -120,17 +120,17 @@ class Policy(Transformer):
             return self.writing_flops(inputs)
         (rows, S), R = inputs["source"].shape, math.prod(self.grid)
         source = rows * R + sum(row_lengths(inputs, "source"))
-        return self._picture_flops(rows) + self._encoder_flops(source, rows * (R + S) ** 2)
+        return self._picture_flops(rows) + self.config.encoder_flops(source, rows * (R + S) ** 2)
 
     def body_flops(self, window: int, *, fraction: float = 1.0, memory_length: int = 0) -> float:
         """Of the encoder, for one picture with a command of `window` tokens."""
         length = math.prod(self.grid) + window
-        return self._picture_flops(1) + self._encoder_flops(length, length * length)
+        return self._picture_flops(1) + self.config.encoder_flops(length, length * length)
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
         """Per picture, with a command and an action of `window` tokens each."""
         length = math.prod(self.grid) + window
-        decoder = self._decoder_flops(length, window, window * (window + length))
+        decoder = self.config.decoder_flops(length, window, window * (window + length))
         return self.body_flops(window) + decoder + window * self.head_flops()
 
     def _picture_flops(self, rows: int) -> float:

@@ -18,7 +18,7 @@ from lmlab.data.corpora.examples import ExamplesConfig, fingerprint, make_corpus
 from lmlab.data.corpora.pictures.checking import PictureCheck
 from lmlab.data.corpora.pictures.images import ImagesConfig, Pictures, open_pictures
 from lmlab.data.corpora.pictures.images import make_corpus as make_picture_corpus
-from lmlab.data.corpora.preparing import ReportProgress
+from lmlab.data.corpora.preparing import ReportStage
 from lmlab.data.corpora.splitting import NAMES
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.text import is_pipe
@@ -91,7 +91,7 @@ class TaskData:
         source: str | Tokenizer | None = None,
         specials: Sequence[str] = (),
         media: Processor | None = None,
-        progress: ReportProgress | None = None,
+        progress: ReportStage | None = None,
     ) -> Corpus:
         """The corpus of these examples, without reading their files again; called as `lmlab.data.prepare` is."""
         if self.pictures is not None:
