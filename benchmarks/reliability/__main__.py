@@ -35,6 +35,10 @@ FIGURES = {
     "nan": "inputs",
     "corpora": "inputs",
     "widths": "inputs",
+    "sharing": "together",
+    "sigterm": "together",
+    "network": "together",
+    "restarts": "together",
     "soak": "soak",
 }
 """The figures by name, each a function of that name in the module."""
