@@ -110,6 +110,8 @@ def fuzzing(scale: Scale) -> Iterator[Figure]:
         parsers = {name: make_parser(name, Path(folder)) for name in chosen}
         while time.monotonic() < end and (left := [n for n in chosen if _done(counts[n]) < wanted]):
             for name in left:
+                if time.monotonic() > end:
+                    break
                 own = counts[name]
                 found = _forked(name, parsers[name], own.get("blocks", 0), scale, size)
                 for key, value in {**found, "blocks": 1}.items():

@@ -225,7 +225,9 @@ def _meeting(size: int) -> Store | None:
         return PrefixStore(restart, FileStore(path, size))
     if restart == "0" or os.environ.get("LOCAL_WORLD_SIZE") != str(size):
         return None
-    store, _, _ = next(dist.rendezvous("env://", timeout=PATIENCE))
+    from torch.distributed.rendezvous import rendezvous
+
+    store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
     return PrefixStore(restart, store)
 
 
