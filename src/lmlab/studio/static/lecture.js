@@ -2,8 +2,10 @@
 
 import { h } from "./dom.js";
 import { get } from "./api.js";
+import { largestGroup } from "./open-view.js";
 import { isSaved } from "./recording.js";
 import { parse } from "./state.js";
+import { hasAttention, hasSteps } from "./systems.js";
 
 const foot = document.getElementById("lecture"),
   head = document.getElementById("slide-title"),
@@ -20,12 +22,7 @@ export const readLecture = async runs => {
 
 /** The runs of the text that most runs were trained on, one of each kind, oldest systems first. */
 const comparable = runs => {
-  const texts = new Map();
-  for (const run of runs.filter(each => each.weights && !each.task)) {
-    const text = run.text?.id || run.name;
-    texts.set(text, [...(texts.get(text) ?? []), run]);
-  }
-  const most = [...texts.values()].sort((a, b) => b.length - a.length)[0] ?? [];
+  const most = largestGroup(runs.filter(each => each.weights && !each.task));
   const once = [...new Map(most.toReversed().map(run => [run.kind, run])).values()];
   return once.sort((a, b) => (a.year ?? 0) - (b.year ?? 0));
 };
@@ -40,7 +37,8 @@ const makeDefault = all => {
   const next = withAbility("next token"),
     masked = withAbility("masks"),
     translators = withAbility("target text", all),
-    attending = runs.filter(run => run.heads !== null).map(run => run.name),
+    attending = runs.filter(hasAttention).map(run => run.name),
+    stepped = runs.filter(hasSteps).map(run => run.name),
     recurrent = runs.filter(run => run.window === null && run.does.includes("vectors")).map(run => run.name);
   const views = [
     {
@@ -66,12 +64,32 @@ const makeDefault = all => {
         note: "Step through the search.",
       },
     );
-  if (masked.length) views.push({ title: "Filling masks", link: link("fill", masked.slice(0, 1)), note: "" });
+  if (masked.length)
+    views.push({
+      title: "Filling masks",
+      link: link("fill", masked.slice(0, 1)),
+      note: "Which words would you have written?",
+    });
   if (translators.length)
-    views.push({ title: "Translating", link: link("translate", translators.slice(0, 1)), note: "" });
-  if (attending.length) views.push({ title: "Attention", link: link("attention", attending.slice(0, 1)), note: "" });
+    views.push({
+      title: "Translating",
+      link: link("translate", translators.slice(0, 1)),
+      note: "Which words did it look at?",
+    });
+  if (attending.length)
+    views.push({
+      title: "Attention",
+      link: link("attention", attending.slice(0, 1)),
+      note: "Enlarge a head, lock a token, and hide it from the model.",
+    });
   if (recurrent.length)
     views.push({ title: "One cell", link: link("cells", recurrent.slice(0, 1)), note: "What does it react to?" });
+  for (const name of new Set([stepped[0], stepped.at(-1)].filter(Boolean)))
+    views.push({
+      title: `How ${name} predicts`,
+      link: link("how", [name]),
+      note: "Step through it with the button, and click any number.",
+    });
   return { title: "A first look", views };
 };
 

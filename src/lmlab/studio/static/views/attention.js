@@ -8,6 +8,7 @@ import { colouredText, legend, table } from "../parts.js";
 import { diverging, scale } from "../colours.js";
 import { fromHalves } from "../halves.js";
 import { heatMap } from "../heat.js";
+import { hasAttention } from "../systems.js";
 
 /** Tokens up to which a head is drawn cell by cell, with names, or with lines. */
 const SMALL = 40,
@@ -16,13 +17,6 @@ const SMALL = 40,
 const LEAST = 0.01;
 /** The side of a small picture, at most, as the server makes them. */
 const THUMBNAIL = 32;
-/** The systems that read a text with attention. */
-const ATTENTIVE = new Set(
-  (
-    "attention-lm gpt gpt2 llama music-transformer transformer-xl bert mbert roberta xlm-r albert electra " +
-    "xlnet reformer transformer bart seq2seq"
-  ).split(" "),
-);
 /** Most weights are small: colours go by their root, so that one in a hundred can be seen. */
 const strength = value => Math.sign(value) * Math.sqrt(Math.abs(value));
 /** A colour as the bytes of a pixel: red, green, blue and no transparency, lowest byte first. */
@@ -336,7 +330,7 @@ export default {
   prompt: state => state.text,
   variants: (state, data) => data.about.kinds[data.kind].does.map(({ layer }) => ({ layer })),
   example: ({ sentences: [text = ""] }) => ({ text }),
-  fits: run => run.does.includes("vectors") && run.pictures !== true && ATTENTIVE.has(run.kind),
+  fits: hasAttention,
   // Positions belong to one text and its tokens.
   change: (before, after) =>
     before.run !== after.run || before.text !== after.text ? { lock: -1, masked: [], change: false } : {},

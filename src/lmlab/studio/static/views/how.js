@@ -7,13 +7,8 @@ import { bars, table } from "../parts.js";
 import { cells } from "../cells.js";
 import { colourOf } from "../colours.js";
 import { equation } from "../equation.js";
+import { hasSteps } from "../systems.js";
 
-const COVERED = new Set(
-  (
-    "ngram bow nplm rnn gru lstm awd-lstm attention-lm gpt gpt2 llama music-transformer transformer-xl " +
-    "bert mbert roberta xlm-r albert electra"
-  ).split(" "),
-);
 /** A number with all the digits that matter. */
 const exact = value => (value === null ? "–" : String(Number(value.toPrecision(6))).replace("-", "−"));
 /** The same with few digits. */
@@ -376,8 +371,7 @@ export default {
       ]),
     ),
   example: ({ prompt }) => ({ text: prompt }),
-  fits: run => (run.does.includes("next token") || run.does.includes("masks")) && run.pictures !== true,
-  prefers: run => COVERED.has(run.kind),
+  fits: hasSteps,
   change: (before, after) =>
     before.run !== after.run || before.text !== after.text ? { position: -1, candidate: -1, number: "", head: 0 } : {},
   controls: page => [
