@@ -27,6 +27,9 @@ const comparable = runs => {
   return once.sort((a, b) => (a.year ?? 0) - (b.year ?? 0));
 };
 
+/** Systems with cells that keep a state from token to token. */
+const RECURRENT = new Set(["rnn", "lstm", "gru", "awd-lstm"]);
+
 /** A first lecture about the runs of a folder: a slide for each thing that they can do. */
 const makeDefault = all => {
   const runs = comparable(all);
@@ -36,10 +39,13 @@ const makeDefault = all => {
     `#/${view}?${new URLSearchParams([...names.map(name => ["run", name]), ...Object.entries(more)])}`;
   const next = withAbility("next token"),
     masked = withAbility("masks"),
-    translators = withAbility("target text", all),
-    attending = runs.filter(hasAttention).map(run => run.name),
-    stepped = runs.filter(hasSteps).map(run => run.name),
-    recurrent = runs.filter(run => run.window === null && run.does.includes("vectors")).map(run => run.name);
+    translators = withAbility(
+      "target text",
+      [...all].sort((a, b) => (a.kind === "bart") - (b.kind === "bart")),
+    ),
+    stepped = runs.filter(hasSteps),
+    attending = runs.filter(hasAttention).sort((a, b) => hasSteps(b) - hasSteps(a) || b.heads - a.heads),
+    recurrent = runs.filter(run => RECURRENT.has(run.kind)).map(run => run.name);
   const views = [
     {
       title: "The runs and their learning curves",
@@ -79,15 +85,15 @@ const makeDefault = all => {
   if (attending.length)
     views.push({
       title: "Attention",
-      link: link("attention", attending.slice(0, 1)),
+      link: link("attention", [attending[0].name]),
       note: "Enlarge a head, lock a token, and hide it from the model.",
     });
   if (recurrent.length)
-    views.push({ title: "One cell", link: link("cells", recurrent.slice(0, 1)), note: "What does it react to?" });
-  for (const name of new Set([stepped[0], stepped.at(-1)].filter(Boolean)))
+    views.push({ title: "One cell", link: link("cells", recurrent.slice(-1)), note: "What does it react to?" });
+  for (const { name, kind, heads } of new Set([stepped[0], stepped.at(-1)].filter(Boolean)))
     views.push({
       title: `How ${name} predicts`,
-      link: link("how", [name]),
+      link: link("how", [name], { step: kind === "ngram" ? "order2" : heads ? "0.weights" : "0.gates" }),
       note: "Step through it with the button, and click any number.",
     });
   return { title: "A first look", views };
