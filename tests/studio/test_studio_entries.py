@@ -202,7 +202,8 @@ def test_more_runs_than_colours_share_them_evenly() -> None:
 def test_the_views_offer_the_systems_that_they_can_show() -> None:
     """The lists of the page against those of the tests of the analyses, which try every system."""
     source = (STATIC / "systems.js").read_text()
-    listed = [set("".join(re.findall(r'"([^"]+)"', each)).split()) for each in source.split("new Set(")[1:]]
+    lists = [each.partition(".split(")[0] for each in source.split("new Set(")[1:]]
+    listed = [set("".join(re.findall(r'"([^"]+)"', each)).split()) for each in lists]
     attentive, stepped = listed
     translators = {"transformer", "bart", "seq2seq"}
     assert attentive == {*ATTENTIVE, "mbert", "xlm-r", *translators}
