@@ -122,6 +122,24 @@ def check_torch() -> Iterator[Finding]:
         f"set OMP_NUM_THREADS={allowed} to use all" if few else "",
     )
     yield _gpu()
+    yield _kernels()
+
+
+def _kernels() -> Finding:
+    """Whether the choice of kernels was measured on this machine."""
+    from lmlab.layers.kernels import calibration
+
+    if (found := calibration.load(cache_folder())) is None:
+        return Finding("Computing", "choice of kernels", "ok", "defaults", "to measure it: lmlab doctor --calibrate")
+    figures = ", ".join(f"{name} {value:,}" for name, value in found._asdict().items())
+    return Finding("Computing", "choice of kernels", "ok", f"measured: {figures}")
+
+
+def calibrate_kernels() -> None:
+    """Measure on this machine which kernels are the fastest, and write it into the cache."""
+    from lmlab.layers.kernels import calibration, linear
+
+    calibration.save(linear.calibrate(), cache_folder())
 
 
 def _gpu() -> Finding:

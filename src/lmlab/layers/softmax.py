@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.layers.kernels.cross_entropy import chunk_rows, linear_cross_entropy
-from lmlab.layers.kernels.linear import Linear, Prepares, linear
+from lmlab.layers.kernels.linear import Linear, Prepares, is_rounded, linear
 
 
 class Softmax(Prepares):
@@ -54,6 +54,8 @@ class Softmax(Prepares):
 
     def total(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The sum of `nll`; never holds more than one chunk of the N x V scores."""
+        if is_rounded(self):
+            return self.nll(hidden, targets).sum()
         if torch.is_autocast_enabled(hidden.device.type):
             return F.cross_entropy(_widen(self.logits(hidden)), targets, reduction="sum")
         return linear_cross_entropy(hidden, self.weight, self.bias, targets)
