@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lmlab.data.loaders.loader import Loader
+from lmlab.layers.kernels.training_linear import cached_casts
 from lmlab.metrics.metric import Average
 from lmlab.models.abilities import State
 from lmlab.objectives.objective import Batch, Loss, NotAdditive, weighted_mean
@@ -95,22 +96,23 @@ class Step:
         counts, units = self._count(batches[:own])
         losses, states = LossSums(self.averaged), dict(states or {})
         adding = self._exact_sum() if self.adds_itself else None
-        if self.compared is not None:
-            losses.add(self._backward_all(self.compared, batches, counts, micros, adding))
-        else:
-            for number, (micro, batch) in enumerate(zip(micros, batches, strict=True)):
-                state = states.pop(micro.lane, None)
-                if not self.learner.stateful or self.loader.restarts(micro.number):
-                    state = None
-                self._seed(micro)
-                with self._accumulating(number, micros):
-                    loss = self._backward(batch.to(self.device), state, counts, weight=float(number < own))
-                if adding is not None:
-                    adding.add()
-                if number < own:
-                    states[micro.lane] = loss.state
-                    losses.add(loss)
-                del loss  # and with it what its graph still holds
+        with self._cached_casts():
+            if self.compared is not None:
+                losses.add(self._backward_all(self.compared, batches, counts, micros, adding))
+            else:
+                for number, (micro, batch) in enumerate(zip(micros, batches, strict=True)):
+                    state = states.pop(micro.lane, None)
+                    if not self.learner.stateful or self.loader.restarts(micro.number):
+                        state = None
+                    self._seed(micro)
+                    with self._accumulating(number, micros):
+                        loss = self._backward(batch.to(self.device), state, counts, weight=float(number < own))
+                    if adding is not None:
+                        adding.add()
+                    if number < own:
+                        states[micro.lane] = loss.state
+                        losses.add(loss)
+                    del loss  # and with it what its graph still holds
         if adding is not None:
             adding.finish()
         norm = self._update()
@@ -272,6 +274,10 @@ class Step:
 
     def _autocast(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.dtype is None else torch.autocast(self.device.type, dtype=self.dtype)
+
+    def _cached_casts(self) -> AbstractContextManager[None]:
+        """A context in which each weight is converted once for all micro-batches; not where weights are in parts."""
+        return nullcontext() if self.dtype is None or self.world.sharded else cached_casts()
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint needs besides the weights: the states of optimizer, gradient scaler and weight average.

@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lmlab.layers.kernels.training_linear import linear_with_gradients
+
 FEW = 32
 """At most this number of vectors is multiplied as W xᵀ instead of x Wᵀ."""
 FEW_PREPARED = 64
@@ -113,7 +115,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, prepared: Prep
     first repacks all of W; W xᵀ takes it row by row (1.4 to 3.5 times as fast for 2 to 16 vectors). For a single
     vector MKL uses one thread only, so a large W goes to oneDNN, which uses all of them. A prepared W is quicker still.
     """
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or x.dtype != torch.float32:
+    if torch.is_grad_enabled():
+        return linear_with_gradients(x, weight, bias)
+    if torch.compiler.is_compiling() or x.dtype != torch.float32:
         return F.linear(x, weight, bias)
     rows = x.numel() // x.shape[-1]
     if prepared is not None and rows <= FEW_PREPARED and prepared.fits(weight):
