@@ -2,8 +2,7 @@
 
     python benchmarks/precision.py [FOLDER] [--systems gpt2 llama bert] [--seeds 2] [--steps 400] [--size tiny]
 
-Same text, tokenizer (bpe:2048, made on the first run), batches and seeds; only train.precision differs. Validation
-is always in fp32. Printed: the validation losses (nats per prediction) along the way, the mean difference
+Same text, tokenizer (bpe:2048), batches and seeds; only train.precision differs. Validation is in fp32. Printed: the validation losses (nats per prediction) along the way, the mean difference
 of the best losses with its standard error, and the seconds of training. A second call continues what was begun.
 """
 
@@ -19,8 +18,8 @@ from typing import Any
 from study import clock, complete, need
 
 PRECISIONS = ("fp32", "bf16")
-TOKENS = 2_000_000
-"""Bytes of the text that are read: a budget of some hundred steps needs no more."""
+CHARACTERS = 2_000_000
+"""Characters of the text that are read: a budget of some hundred steps needs no more."""
 
 
 def curve(system: str, precision: str, seed: int, arguments: argparse.Namespace, text: Path) -> dict[str, Any]:
@@ -48,7 +47,7 @@ def shortened(folder: Path) -> Path:
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         whole = (Path(os.environ["LMLAB_DATA"]) / "wikitext2" / "train.txt").read_text(encoding="utf-8")
-        path.write_text(whole[:TOKENS], encoding="utf-8")
+        path.write_text(whole[:CHARACTERS], encoding="utf-8")
     return path
 
 
