@@ -2,8 +2,9 @@
 
     python benchmarks/precision.py [FOLDER] [--systems gpt2 llama bert] [--seeds 2] [--steps 400] [--size tiny]
 
-Same text, tokenizer (bpe:2048), batches and seeds; only train.precision differs. Validation is in fp32. Printed: the validation losses (nats per prediction) along the way, the mean difference
-of the best losses with its standard error, and the seconds of training. A second call continues what was begun.
+Same text, tokenizer (bpe:2048), batches and seeds; only train.precision differs. Validation is in fp32. Printed: the
+validation losses (nats per prediction) along the way, the mean difference of the best losses with its standard error,
+and the seconds of training. A second call continues what was begun.
 """
 
 from __future__ import annotations
