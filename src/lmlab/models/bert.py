@@ -250,6 +250,7 @@ class Bert(Encoder):
     """The encoder with a pooler, tanh(W h_[CLS] + b), from which another head predicts whether B follows A."""
 
     Config: ClassVar[type[ModelConfig]] = BertConfig
+    measured_in_bf16: ClassVar[bool] = True
 
     config: BertConfig
 

@@ -16,7 +16,7 @@ from lmlab.data.loaders.loader import Loader
 from lmlab.layers.kernels.training_linear import cached_casts
 from lmlab.metrics.metric import Average
 from lmlab.models.abilities import State
-from lmlab.objectives.objective import Batch, Loss, NotAdditive, weighted_mean
+from lmlab.objectives.objective import Batch, Loss, NotAdditive, PreTraining, weighted_mean
 from lmlab.training.devices import choose_dtype, random_tensors, restore_random
 from lmlab.training.distributed.gradient_sum import ExactSum
 from lmlab.training.distributed.world import ALONE, World
@@ -37,6 +37,8 @@ from lmlab.training.weight_average import WeightAverage
 
 States = dict[int, State]
 """What a stateful model keeps for the next batch, by the lane of its rows."""
+LEAST_FOR_BF16 = 1_000_000
+"""Parameters from which on a model is trained in bf16 by default on a CPU that has it; smaller ones gain little."""
 COUNT = "count of "
 """Begins the names of counts among amounts of several kinds."""
 
@@ -76,7 +78,7 @@ class Step:
         self.average = WeightAverage(learner)
         self.prefetcher = Prefetcher(learner.objective, loader, seed=config.seed, lanes=self.division.lanes)
         self.device = learner.device
-        self.dtype = choose_dtype(config.precision, self.device)
+        self.dtype = choose_dtype(config.precision, self.device, bf16_on_cpu=gains_from_bf16(learner))
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         metrics = learner.objective.watched_metrics
         self.averaged = {name for name, make in metrics.items() if isinstance(make(), Average)}
@@ -307,6 +309,12 @@ class Step:
             if of in parameters:
                 found[name] = self.world.part(tensor, parameters[of])
         return found
+
+
+def gains_from_bf16(learner: Learner) -> bool:
+    """Whether a CPU with bf16 trains this faster in bf16, and as well as in fp32 (benchmarks/precision.py)."""
+    large = sum(parameter.numel() for parameter in learner.model.parameters()) >= LEAST_FOR_BF16
+    return large and learner.model.measured_in_bf16 and isinstance(learner.objective, PreTraining)
 
 
 class LossSums:
