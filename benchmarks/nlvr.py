@@ -38,7 +38,7 @@ SYSTEMS = {"visualbert": "visualbert", "vilbert": "vilbert", "text": "visualbert
 SIZES: dict[str, Row] = {
     "visualbert": {"size": "tiny", "layers": 3, "heads": 4},
     "vilbert": {
-        **{"size": "tiny", "layers": 3, "heads": 4, "connections": 2},
+        **{"size": "tiny", "layers": 2, "heads": 4, "inner": 128, "connections": 2},
         **{"picture_heads": 4, "joint_heads": 4},
     },
 }
@@ -52,10 +52,10 @@ STAGES: dict[str, Row] = {
     "synthetic": {"warmup": 50},
     "train": {"rate": 3e-4, "warmup": 30},
 }
-RATES = {"visualbert": 1e-3, "vilbert": 4e-4}
-"""Learning rates of the synthetic sentences: with 1e-3, ViLBERT learns nothing from 700 batches."""
-FEW = {"visualbert": 0.135, "vilbert": 0.57}
-"""Fraction of the FLOPs on synthetic sentences that is spent on few shapes: ViLBERT needs longer to match words."""
+RATE = 1e-3
+"""Learning rate of the synthetic sentences."""
+FEW = {"visualbert": 0.135, "vilbert": 0.15}
+"""Fraction of the FLOPs on synthetic sentences that is spent on few shapes."""
 VALID = {"few": "few-valid", "synthetic": "synthetic-valid", "train": "valid"}
 HELD_OUT = 600
 """Synthetic examples by which a checkpoint is chosen."""
@@ -128,7 +128,7 @@ def learn(system: str, seed: int, folder: Path, budgets: Sequence[float]) -> lis
             "data": {"captions": str(tables / f"{name}.jsonl"), "valid": str(tables / f"{VALID[name]}.jsonl")},
             "model": {"kind": kind, **({} if origin else SIZES[kind])},
             "objective": {"kind": "picture_texts"},
-            "train": {**TRAIN, "rate": RATES[kind], **settings, "seed": seed, "budget": f"{flops:g}flops"},
+            "train": {**TRAIN, "rate": RATE, **settings, "seed": seed, "budget": f"{flops:g}flops"},
         }
         if origin is None:  # the same tokenizer for all, with the words of the training sentences
             values["tokenizer"] = {"spec": str(folder / "tokenizer.json")}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from lmlab.models.abilities import FillsMasks, JudgesPairs, require
+from lmlab.models.abilities import FillsMasks, ScoresSentencePairs, require
 
 Weights = Mapping[str, Tensor]
 
@@ -96,9 +96,9 @@ def filler(model: object) -> FillsMasks:
     return require(model, FillsMasks)
 
 
-def judge_pairs(model: object, hidden: Tensor) -> Tensor:
+def score_pairs(model: object, hidden: Tensor) -> Tensor:
     """The scores of the sentence-pair head."""
-    return require(model, JudgesPairs).judge_pairs(hidden)
+    return require(model, ScoresSentencePairs).score_pairs(hidden)
 
 
 def attention_weights_of(model: nn.Module) -> list[str]:

@@ -73,6 +73,10 @@ def test_the_signatures_of_the_api_name_their_arguments() -> None:
 def test_a_misspelt_keyword_names_the_right_one(book: Path, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"train\(\) has no argument 'bugdet'; did you mean 'budget'\?"):
         lmlab.train("gpt2", book, output=tmp_path / "run", bugdet="3steps")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"load\(\) has no argument 'devcie'; did you mean 'device'\?"):
+        lmlab.load(tmp_path / "run", devcie="cpu")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"path = 3: give a path"):
+        lmlab.load(3)  # type: ignore[arg-type]
     lm = lmlab.train("ngram", book, output=tmp_path / "run", tokenizer="characters").load()
     with pytest.raises(TypeError, match=r"generate\(\) has no argument 'temprature'; did you mean 'temperature'\?"):
         lm.generate("the", temprature=0.5)  # type: ignore[call-arg]

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import lmlab
-from lmlab.models import LINEAGE
+from lmlab.models import LINEAGE, load_class
+from lmlab.models.model import EncoderDecoder, EncoderModel, Model, NextTokenModel
 
 ROOT = Path(lmlab.__file__).parent
 ORDER = (
@@ -75,6 +76,22 @@ def test_models_import_only_older_models() -> None:
     for module, own in year.items():
         for imported in imports(ROOT.parent / (module.replace(".", "/") + ".py")) & year.keys() - {module}:
             assert year[imported] <= own, f"{module} ({own}) imports {imported} ({year[imported]})"
+
+
+def depth(kind: type, *, of: Sequence[type]) -> int:
+    """The number of classes from one of `of`, which do not count, to `kind`, on the longest path."""
+    above = (depth(base, of=of) for base in kind.__bases__ if issubclass(base, tuple(of)))
+    return 0 if kind in of else 1 + max(above, default=0)
+
+
+@pytest.mark.parametrize("name", LINEAGE)
+def test_inheritance_is_at_most_three_deep(name: str) -> None:
+    """A system is at most three classes below the contract that it meets, and a contract two below `Model`."""
+    contracts = (NextTokenModel, EncoderModel, EncoderDecoder, Model)
+    kind = load_class(name)
+    if issubclass(kind, Model):
+        assert 1 <= depth(kind, of=contracts) <= 3, [each.__name__ for each in kind.__mro__]
+    assert all(depth(contract, of=(Model,)) <= 1 for contract in contracts)
 
 
 def test_help_and_list_import_no_torch() -> None:

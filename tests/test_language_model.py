@@ -377,3 +377,22 @@ def test_layers_are_a_name_or_a_number(tmp_path, layers: object) -> None:
     lm = lmlab.load(write_run(tmp_path, "gpt2"))
     with pytest.raises(ValueError, match="is not understood; allowed: last, first"):
         lm.embed("the cat", layers=layers)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("weights", ["int8", "bf16"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ngram"])
+def test_rounded_weights_predict_nearly_the_same(make_run, kind, weights):
+    lm, rounded = lmlab.load(make_run(kind)), lmlab.load(make_run(kind), weights=weights)
+    kept = sum(each.nbytes for each in rounded.model.parameters())
+    assert kept < sum(each.nbytes for each in lm.model.parameters())
+    score, near = lm.score(TEXT[:300]), rounded.score(TEXT[:300])
+    assert near.bits_per_byte == pytest.approx(score.bits_per_byte, rel=0.02)
+    assert near.bits_per_byte != score.bits_per_byte
+    assert rounded.generate("The ", tokens=5, temperature=0)
+
+
+def test_weights_that_cannot_be_rounded_are_refused(make_run):
+    with pytest.raises(ValueError, match="has counts and no weights to convert"):
+        lmlab.load(make_run("ngram"), weights="int8")
+    with pytest.raises(ValueError, match="weights = 'int4' is not known"):
+        lmlab.load(make_run("gpt2"), weights="int4")

@@ -17,16 +17,18 @@ from lmlab.decoding.interpolation import InterpolatedModel
 from lmlab.decoding.kind_view import KindView
 from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score
-from lmlab.decoding.search_tree import SearchTree
 from lmlab.decoding.translator import Searching, Translation
+from lmlab.layers.kernels.linear import round_weights
+from lmlab.layers.kernels.low_precision import Precision, check_precision
 from lmlab.media_methods import MediaMethods
-from lmlab.messages import check_text, check_texts, check_whole_number, suggest_keywords
+from lmlab.messages import check_path, check_text, check_texts, check_whole_number, suggest_keywords
 from lmlab.models.abilities import (
     PredictsNext,
     ability,
     learns_by_gradient,
     require,
 )
+from lmlab.pages.search_tree import SearchTree
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import with_boundary, without_boundary
@@ -42,21 +44,27 @@ if TYPE_CHECKING:
     from lmlab.tasks.predicting import Ensemble, Predictor
 
 
-def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageModel:
+@suggest_keywords
+def load(path: str | Path, *, device: str | torch.device = "cpu", weights: str = "fp32") -> LanguageModel:
     """The language model of a run directory.
+
+    With `weights` "int8" or "bf16" its matrices are rounded, for faster use on a CPU in less memory; such a model gives
+    no gradients.
 
     >>> lm = lmlab.load("runs/book")
     """
     from lmlab.runs.model_files import load_frame, load_model, load_source_tokenizer
     from lmlab.runs.storage import TASK
 
-    path = Path(path)
+    path = Path(check_path("path", path))
     if not path.exists():
         raise ValueError(f"{path} does not exist; a run directory is made by: lmlab train MODEL TEXT -o {path}")
+    precision = check_precision(weights)
     model, tokenizer = load_model(path)
     processor = load_processor(path)
     if learns_by_gradient(model):
         model.to(device).eval()
+    convert_weights(model, precision, run=path)
     if isinstance(processor, JoinedTokenizer):
         return _of_several_kinds(model, processor, path)
     return LanguageModel(
@@ -69,6 +77,17 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
         chat_template=ChatTemplate.load(path) if (path / CHAT).is_file() else None,
         processor=processor,
     )
+
+
+def convert_weights(model: Any, precision: Precision, *, run: Path) -> None:
+    """Round the weights of a model; a ValueError says why that cannot be done."""
+    if precision == "fp32":
+        return
+    if not learns_by_gradient(model):
+        raise ValueError(f"weights = {precision!r}: {run} has counts and no weights to convert; leave weights out")
+    if (kind := next(model.parameters()).device.type) != "cpu":
+        raise ValueError(f"weights = {precision!r} needs a CPU, and the model is on {kind}: give device = 'cpu'")
+    round_weights(model, precision)
 
 
 def _of_several_kinds(model: Any, processor: JoinedTokenizer, path: Path) -> LanguageModel:
@@ -104,11 +123,13 @@ def load_predictor(
     return Predictor(task=task, model=model, heads=heads.to(model.device).eval())  # type: ignore[arg-type]
 
 
-def load_ensemble(paths: Sequence[str | Path], *, device: str | torch.device = "cpu") -> Predictor | Ensemble:
+def load_ensemble(
+    paths: Sequence[str | Path], *, device: str | torch.device = "cpu", weights: str = "fp32"
+) -> Predictor | Ensemble:
     """The predictor of a fine-tuned run; of several runs of one task, the one that averages over them."""
     from lmlab.tasks.predicting import Ensemble
 
-    predictors = [load(path, device=device).predictor for path in paths]
+    predictors = [load(path, device=device, weights=weights).predictor for path in paths]
     return predictors[0] if len(predictors) == 1 else Ensemble(predictors=predictors)
 
 

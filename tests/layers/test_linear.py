@@ -12,10 +12,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from lmlab.layers.kernels import training_linear
-from lmlab.layers.kernels.linear import FEW_PREPARED, Linear, _has_onednn, prepare
+from lmlab.layers.kernels.calibration import Thresholds
+from lmlab.layers.kernels.linear import Linear, _has_onednn, prepare
 from lmlab.layers.kernels.training_linear import cached_casts, cast_weight
 from lmlab.layers.softmax import Softmax
 
+MORE = Thresholds().few_prepared + 1
 onednn = pytest.mark.skipif(not _has_onednn(), reason="this PyTorch has no oneDNN")
 
 
@@ -26,7 +28,7 @@ def _seed() -> None:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("prepared", [False, pytest.param(True, marks=onednn)])
-@pytest.mark.parametrize("shape", [(1, 24), (5, 1, 24), (2, 16, 24), (33, 24), (FEW_PREPARED + 1, 24), (2, 3, 4, 24)])
+@pytest.mark.parametrize("shape", [(1, 24), (5, 1, 24), (2, 16, 24), (33, 24), (MORE, 24), (2, 3, 4, 24)])
 def test_is_f_linear(shape: tuple[int, ...], prepared: bool, bias: bool) -> None:
     layer = Linear(24, 40, bias=bias).eval()
     if prepared:

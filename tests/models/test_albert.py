@@ -15,9 +15,9 @@ from encoders import (
     embedding_weights,
     filler,
     head_weights,
-    judge_pairs,
     random_shapes,
     renamed,
+    score_pairs,
     their_sizes,
 )
 from lmlab.layers.watching import watching
@@ -86,7 +86,7 @@ def test_agrees_with_transformers(number: int) -> None:
         torch.testing.assert_close(
             filler(model).logits(hidden)[kept], expected.prediction_logits[kept], atol=1e-4, rtol=1e-4
         )
-        torch.testing.assert_close(judge_pairs(model, hidden), expected.sop_logits, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(score_pairs(model, hidden), expected.sop_logits, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_gradients_reach_every_parameter() -> None:
     model = make(dropout=0.1).train()
     tokens = torch.randint(97, (4, 20))
     hidden = model(tokens, segments=torch.randint(2, tokens.shape)).hidden
-    loss = filler(model).total_nll(hidden.flatten(0, 1), tokens.flatten()) + judge_pairs(model, hidden)[:, 0].sum()
+    loss = filler(model).total_nll(hidden.flatten(0, 1), tokens.flatten()) + score_pairs(model, hidden)[:, 0].sum()
     loss.backward()
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
 

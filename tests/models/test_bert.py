@@ -16,9 +16,9 @@ from encoders import (
     embedding_weights,
     filler,
     head_weights,
-    judge_pairs,
     random_shapes,
     renamed,
+    score_pairs,
     their_sizes,
 )
 from lmlab.config import build
@@ -90,7 +90,7 @@ def test_agrees_with_transformers(number: int) -> None:
         torch.testing.assert_close(filler(model).logits(hidden)[kept], scores[kept], atol=1e-4, rtol=1e-4)
         if pooler:
             torch.testing.assert_close(
-                judge_pairs(model, hidden), theirs["seq_relationship_logits"], atol=1e-4, rtol=1e-4
+                score_pairs(model, hidden), theirs["seq_relationship_logits"], atol=1e-4, rtol=1e-4
             )
         assert mask is None or not hidden[~kept].any()
 
@@ -214,9 +214,9 @@ def test_pair_head_and_what_it_needs() -> None:
     assert model.pair is not None
     assert model.pooler is not None
     pooled = torch.tanh(hidden[:, 0] @ model.pooler.weight.T + model.pooler.bias)
-    torch.testing.assert_close(judge_pairs(model, hidden), pooled @ model.pair.weight.T + model.pair.bias)
+    torch.testing.assert_close(score_pairs(model, hidden), pooled @ model.pair.weight.T + model.pair.bias)
     with pytest.raises(ValueError, match="cannot classify sentence pairs"):
-        judge_pairs(make(pairs=False), hidden)
+        score_pairs(make(pairs=False), hidden)
     with pytest.raises(ValueError, match="no pooler"):
         make(pairs=False, pooler=False).pool(hidden)
     with pytest.raises(ValueError, match=r"model\.pairs = True: the sentence-pair head needs the pooler"):
@@ -231,7 +231,7 @@ def test_gradients_reach_every_parameter(dropout: float, padded: bool) -> None:
     lengths = torch.arange(13, 21) if padded else None
     hidden = model(tokens, segments=torch.randint(2, tokens.shape), lengths=lengths).hidden
     loss = filler(model).total_nll(hidden[:, 2:5].flatten(0, 1), tokens[:, 2:5].flatten())
-    (loss + judge_pairs(model, hidden)[:, 0].sum()).backward()
+    (loss + score_pairs(model, hidden)[:, 0].sum()).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max() > 0, name

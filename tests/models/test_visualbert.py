@@ -14,12 +14,14 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from lmlab.config import build
 from lmlab.layers.attention.co_attention import CoAttention
 from lmlab.layers.kernels.packing import pack_tokens
 from lmlab.layers.padding import NoPadding
 from lmlab.layers.watching import watching, watching_layers
-from lmlab.models import LINEAGE
+from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import ABILITIES, FillsMasks, PredictsRegions, ReadsRegions, ability, require
+from lmlab.models.vilbert import VilbertConfig
 from regions import REGION_WIDTH, SETTINGS, SYSTEMS, VOCABULARY, make_inputs, make_model, one_row
 from tolerances import of_blocks, rounding
 
@@ -238,6 +240,17 @@ def test_vilbert_is_its_equations() -> None:
     both = model.read_both(**inputs)
     for found, expected in ((both.words[0], x), (both.regions[0], y[1:]), (both.joint[0], joint)):
         torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+
+
+@torch.no_grad()
+def test_the_product_of_both_streams_is_not_zero_at_first() -> None:
+    """Units of the joint vector that are zero for all inputs get no gradient: ViLBERT learnt nothing with them."""
+    torch.manual_seed(0)
+    settings = {**SETTINGS, "width": 64, "picture_width": 64, "picture_heads": 2, "joint_width": 64}
+    model = load_class("vilbert")(build(VilbertConfig, {**settings, "initial": "scaled"}, where="model")).eval()
+    joint = model.read_both(**make_inputs(5)).joint
+    assert (joint > 0).float().mean() > 0.5
+    assert (joint > 0).any(0).float().mean() > 0.9
 
 
 def _after(part: Any, x: Tensor, answer: Tensor) -> Tensor:

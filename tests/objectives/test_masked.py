@@ -345,10 +345,10 @@ class Theirs(nn.Module):
     def total_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(self.logits(hidden), targets, reduction="sum")
 
-    def judge_pairs(self, hidden: Tensor) -> Tensor:
+    def score_pairs(self, hidden: Tensor) -> Tensor:
         return self.bert.cls.seq_relationship(self.bert.bert.pooler(hidden))
 
-    pair_flops = judge_pairs
+    pair_head_flops = score_pairs
 
 
 def attention_mask(tokens: Tensor, lengths: Tensor | None) -> Tensor | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any, NamedTuple
 
 import pytest
 
-from lmlab.pages import beam_search, run, samples, views
+from lmlab.pages import run, samples, search_tree, views
 from lmlab.pages.figures import Chart, ColouredText, Heatmap, Point, Series
 from lmlab.pages.figures.svg import standalone
 from lmlab.pages.page import TEMPLATES, render_macro
@@ -39,36 +40,20 @@ class View:
         return [ColouredText(HOSTILE, [(HOSTILE, 1.0)], 2.0)]
 
 
-class Candidate(NamedTuple):
-    id: int = 0
-    parent: int | None = None
-    step: int = 1
-    rank: int = 1
-    piece: str = HOSTILE
-    ends: bool = False
-    log_probability: float = -1.0
-    total: float = -1.0
-    fate: str = "kept"
-
-
-class Result(NamedTuple):
-    text: str = HOSTILE
-    tokens: tuple[int, ...] = (1,)
-    log_probability: float = -1.0
-    score: float = -1.0
-    finished: bool = True
-    path: tuple[int, ...] = (0,)
-
-
-class Tree(NamedTuple):
-    prompt: str = HOSTILE
-    source: str | None = HOSTILE
-    beams: int = 2
-    length_penalty: float = 0.0
-    steps: int = 1
-    best_path: tuple[int, ...] = (0,)
-    candidates: tuple[Candidate, ...] = (Candidate(),)
-    results: tuple[Result, ...] = (Result(),)
+CANDIDATE = search_tree.Candidate(
+    id=0,
+    parent=None,
+    step=1,
+    rank=1,
+    token=1,
+    piece=HOSTILE,
+    ends=False,
+    log_probability=-1.0,
+    total=-1.0,
+    fate="kept",
+)
+RESULT = search_tree.Result(HOSTILE, [1], log_probability=-1.0, score=-1.0, finished=True, path=[0])
+TREE = search_tree.SearchTree(HOSTILE, HOSTILE, beams=2, length_penalty=0.0, candidates=[CANDIDATE], results=[RESULT])
 
 
 def make_facts() -> dict[str, Any]:
@@ -138,7 +123,7 @@ PAGES = {
     "alignments": lambda: views.to_alignments_page(
         [Alignment([HOSTILE, "e"], ["e"], [[0.5, 0.5]], (HOSTILE, HOSTILE))], model=HOSTILE, what=HOSTILE
     ),
-    "beam search": lambda: beam_search.make_page([Tree(), Tree(source=None)], model=HOSTILE),
+    "beam search": lambda: search_tree.make_page([TREE, dataclasses.replace(TREE, source=None)], model=HOSTILE),
 }
 PARTS = {
     "view": lambda: views.to_fragment(View()),

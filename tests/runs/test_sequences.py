@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import lmlab
+from killing import kill_while_saving
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.storage import read_tensors
@@ -48,6 +49,28 @@ def test_music_resumes_to_the_bit(tmp_path: Path) -> None:
     assert run.start(recipe("gpt2"), cut, interrupted=lambda: next(calls) >= 13).interrupted
     assert not run.resume(cut).interrupted
     one, other = read_tensors(whole / "model.safetensors"), read_tensors(cut / "model.safetensors")
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+KILLED: dict[str, tuple[str, dict[str, Any]]] = {
+    "music-transformer": ("builtin:tunes", {"model.dropout": 0.1}),
+    "decision-transformer": ("builtin:cart-pole", {"model.dropout": 0.1}),
+    "policy": ("builtin:world", {"model.dropout": 0.1, "model.convolutions": [4, 8, 8, 8]}),
+}
+
+
+@pytest.mark.parametrize("system", KILLED)
+def test_killed_and_resumed_is_bit_identical(system: str, tmp_path: Path) -> None:
+    data, changes = KILLED[system]
+    settings = {"train.batch": 4, "train.evaluations": 4, "train.evaluation_tokens": 1000, **changes}
+    settings["train.save_seconds"] = 0
+    options = [f"--set={name}={json.dumps(value)}" for name, value in settings.items()]
+    command = ("train", system, data, "--size", "tiny", "--budget", "12steps", *options)
+    kill_while_saving(*command, "-o", str(tmp_path / "killed"), run="killed", saves=3)
+    assert run.resume(tmp_path / "killed").progress.step == 12
+    lmlab.train(system, data, output=tmp_path / "whole", size="tiny", budget="12steps", settings=settings)
+    one, other = (read_tensors(tmp_path / name / "last" / "model.safetensors") for name in ("killed", "whole"))
+    assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 

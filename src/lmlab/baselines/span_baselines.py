@@ -73,7 +73,7 @@ class ChoiceOverlap:
         self._linear = fit_choice(features, groups, right=starts + np.array([int(each.label) for each in train]))
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
-        best, confidence = choose(self._linear, *self._rows(examples), count=len(examples))
+        best, confidence = best_of_groups(self._linear, *self._rows(examples), count=len(examples))
         starts = np.cumsum([0, *(len(each.choices) for each in examples)])[:-1]
         return Predictions((best - starts).tolist(), confidence)
 
@@ -92,7 +92,7 @@ class ChoiceOverlap:
         return np.array(rows, dtype=np.float64).reshape(len(rows), 4 + self.PLACES), np.array(groups, dtype=np.int64)
 
 
-class Candidates(NamedTuple):
+class CandidateSpans(NamedTuple):
     """Spans of a context that may answer a question, with their features."""
 
     positions: list[tuple[int, int]]  # characters from, to; (0, 0): there is no answer
@@ -132,13 +132,13 @@ class AnswerOverlap:
                 answers.append("")
                 continue
             one_group = np.zeros(len(candidates.positions), dtype=np.int64)
-            best, confidence = choose(self._linear, candidates.features, one_group, count=1)
+            best, confidence = best_of_groups(self._linear, candidates.features, one_group, count=1)
             start, end = candidates.positions[best[0]]
             answers.append((each.b or "")[start:end])
             probabilities[number] = confidence[0]
         return Predictions(answers, probabilities)
 
-    def _candidates(self, example: Example) -> Candidates:
+    def _candidates(self, example: Example) -> CandidateSpans:
         context, question = example.b or "", str(example.a)
         asked = set(words_of(question))
         pieces = list(PIECE.finditer(context))
@@ -195,7 +195,7 @@ class AnswerOverlap:
         if self._may_be_none:
             none = np.zeros((1, features.shape[1]))  # no features: it wins if all other candidates score low
             features, positions = np.concatenate([features, none]), [*positions, (0, 0)]
-        return Candidates(positions, features)
+        return CandidateSpans(positions, features)
 
 
 def short_spans(
@@ -230,7 +230,7 @@ def fit_choice(features: Floats, groups: NDArray[np.int64], *, right: NDArray[np
     return fit_linear(rows, objective, outputs=1, penalty=PENALTY)
 
 
-def choose(
+def best_of_groups(
     linear: LinearModel, features: Floats, groups: NDArray[np.int64], *, count: int
 ) -> tuple[NDArray[np.int64], Floats]:
     """The most probable row of each group, and its probability."""

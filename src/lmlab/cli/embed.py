@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.options import Device, NeuralRun, Overwrite, Truncate
+from lmlab.cli.options import Device, NeuralRun, Overwrite, Truncate, Weights
 from lmlab.cli.texts import check_outputs, read_lines
 from lmlab.messages import printable
 
@@ -31,6 +31,7 @@ def embed(
     overwrite: Overwrite = False,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Batch size in tokens; affects only speed.")] = 4096,
     device: Device = "auto",
+    weights: Weights = "fp32",
 ) -> None:
     """Write the vectors of texts or tokens to a NumPy file.
 
@@ -72,7 +73,7 @@ def embed(
         from lmlab.cli.picture_texts import embed_both
 
         check_outputs({"-o": output, "the list of names": listing}, inputs=[run, file], overwrite=overwrite)
-        names, vectors = embed_both(run, file, device=device)
+        names, vectors = embed_both(run, file, device=device, weights=weights)
         _write(output, vectors)
         _write_names(listing, names)
         print(printable(f"wrote {output}: {len(names):,} x {vectors.shape[1]:,}\nwrote {listing}: their names"))
@@ -86,7 +87,7 @@ def embed(
     if not texts:
         raise ValueError(f"{file}: there is no line to embed")
     with progress_bar("embedding") as progress:
-        model = load(run, device=position)
+        model = load(run, device=position, weights=weights)
         options: dict[str, Any] = {
             "layers": layers,
             "truncate": truncate,

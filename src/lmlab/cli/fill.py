@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmlab.cli.options import Device, Json, Top
+from lmlab.cli.options import Device, Json, Top, Weights
 from lmlab.cli.texts import is_stream, text_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def fill(
     beams: Annotated[int, typer.Option(min=1, help="Beam size, with --jointly.")] = 16,
     json_: Json = False,
     device: Device = "auto",
+    weights: Weights = "fp32",
 ) -> None:
     """Fill masked tokens with the most probable ones.
 
@@ -61,7 +62,7 @@ def fill(
 
     text = text_of(text).rstrip("\n") if is_stream(text) else text_of(text)
     find_order(order)
-    model = load(run, device=choose_device(device))
+    model = load(run, device=choose_device(device), weights=weights)
     reads_pictures = isinstance(model.filler.model, ReadsRegions) or ability(model.model, ReadsRegions) is not None
     if picture is not None and not reads_pictures:
         raise ValueError(f"--picture: {run} reads text only; leave it out, or use a run of visualbert or vilbert")

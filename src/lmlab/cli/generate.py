@@ -24,13 +24,14 @@ from lmlab.cli.options import (
     TopK,
     TopP,
     Trace,
+    Weights,
 )
 from lmlab.cli.texts import check_outputs, choose_boundary, is_stream, text_of
 
 if TYPE_CHECKING:
     from lmlab.decoding.chat_writer import ChatWriter
     from lmlab.decoding.sampling import Sampling
-    from lmlab.decoding.search_tree import SearchTree
+    from lmlab.pages.search_tree import SearchTree
 
 
 _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -62,6 +63,7 @@ def generate(
     boundary: Boundary = None,
     json_: Json = False,
     device: Device = "auto",
+    weights: Weights = "fp32",
 ) -> None:
     """Continue a text by sampling or beam search.
 
@@ -106,7 +108,7 @@ def generate(
     )
     _check_beams(beams, sampling, samples=samples, length_penalty=length_penalty)
     prompt = text_of(prompt)
-    lm = load(run, device=choose_device(device))
+    lm = load(run, device=choose_device(device), weights=weights)
     common: dict[str, Any] = {
         "sampling": sampling,
         "tokens": tokens if tokens is not None else 500 if chat else 100,

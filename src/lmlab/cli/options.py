@@ -17,6 +17,7 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")]
 NeuralRun = Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of a neural model.")]
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Weights = Annotated[str, typer.Option(help="Precision of the weights: fp32, bf16 or int8 (CPU).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 OverwriteRun = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")]

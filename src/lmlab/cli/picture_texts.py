@@ -141,7 +141,15 @@ def format_scores(values: dict[str, Any], data: str) -> str:
 
 
 def predict_labels(
-    run: Path, paths: list[str], labels: str, templates: list[str] | None, *, top: int, json_: bool, device: str
+    run: Path,
+    paths: list[str],
+    labels: str,
+    templates: list[str] | None,
+    *,
+    top: int,
+    json_: bool,
+    device: str,
+    weights: str = "fp32",
 ) -> list[str]:
     """A line for each picture: its most probable labels, without training."""
     from lmlab.analysis.pictures.matching import PLAIN, check_labels, read_rows, unique_sources
@@ -151,7 +159,7 @@ def predict_labels(
         raise ValueError("there is nothing to predict: give the path of a picture, or a folder")
     names = [label.strip() for label in labels.split(",") if label.strip()]
     check_labels(names, templates or PLAIN)
-    matcher = open_matcher(run, device)
+    matcher = open_matcher(run, device, weights)
     sources, _ = unique_sources([row for path in paths for row in read_rows(path)])
     with progress_bar("reading pictures") as progress:
         read = replace(matcher, progress=progress).embed_sources(sources)
@@ -169,7 +177,7 @@ def predict_labels(
     return lines
 
 
-def embed_both(run: Path, file: str, *, device: str) -> tuple[list[str], Vectors]:
+def embed_both(run: Path, file: str, *, device: str, weights: str = "fp32") -> tuple[list[str], Vectors]:
     """The names and unit vectors of the pictures of a folder, table or zip file, or of the lines of a text."""
     from lmlab.analysis.pictures.matching import read_rows, unique_sources
     from lmlab.cli.console import progress_bar
@@ -177,7 +185,7 @@ def embed_both(run: Path, file: str, *, device: str) -> tuple[list[str], Vectors
     from lmlab.data.readers.media import ENDINGS
     from lmlab.data.readers.pictures.files import BUILTIN, TABLES
 
-    matcher = open_matcher(run, device)
+    matcher = open_matcher(run, device, weights)
     endings = (*ENDINGS["images"], *TABLES, ".zip")
     if not (Path(file).is_dir() or file.lower().endswith(endings) or file.startswith(BUILTIN)):
         texts = read_lines(file)
@@ -219,9 +227,9 @@ def shown_picture(model: LanguageModel, run: Path, name: str) -> Picture:
     return found._replace(pixels=model.processor.process(found.pixels))
 
 
-def open_matcher(run: Path, device: str) -> Matcher:
+def open_matcher(run: Path, device: str, weights: str = "fp32") -> Matcher:
     """The role of a run that gives pictures and texts vectors in one space."""
     from lmlab.language_model import load
     from lmlab.training.devices import choose_device
 
-    return load(run, device=choose_device(device)).matcher
+    return load(run, device=choose_device(device), weights=weights).matcher

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmlab.cli.options import Columns, Device, Json, Mix, OutputFile, Overwrite, Templates, Top
+from lmlab.cli.options import Columns, Device, Json, Mix, OutputFile, Overwrite, Templates, Top, Weights
 from lmlab.cli.texts import check_outputs, is_input, is_stream, note_file_name, read_lines
 from lmlab.messages import printable
 
@@ -37,6 +37,7 @@ def predict(
     output: OutputFile = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
+    weights: Weights = "fp32",
 ) -> None:
     """Predict labels, tags, scores or answers with a fine-tuned run.
 
@@ -75,14 +76,14 @@ def predict(
 
         if labels is None:
             raise ValueError('--template belongs to zero-shot labels: give them, as --labels "cat,dog"')
-        lines = predict_labels(run, texts or [], labels, template, top=top, json_=json_, device=device)
+        lines = predict_labels(run, texts or [], labels, template, top=top, json_=json_, device=device, weights=weights)
         _write_lines(lines, output)
         return
     from lmlab.cli.evaluate import can
 
     if can(run, "pictures and texts") and not (run / TASK).is_file():
         raise ValueError(f'{run} has learnt no labels: name some, as in --labels "cat,dog"')
-    predictor = load_ensemble([run, *(others or [])], device=choose_device(device))
+    predictor = load_ensemble([run, *(others or [])], device=choose_device(device), weights=weights)
     examples = read_examples(predictor, texts or [], context, question=question, columns=columns)
     with progress_bar("predicting") as progress:
         predictions = replace(predictor, progress=progress).predict(examples)

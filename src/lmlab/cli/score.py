@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.options import Batch, Boundary, ByToken, Country, Device, Json, Run, Text
+from lmlab.cli.options import Batch, Boundary, ByToken, Country, Device, Json, Run, Text, Weights
 
 if TYPE_CHECKING:
     from lmlab.cli.console import Console
@@ -49,6 +49,7 @@ def score(
     boundary: Boundary = None,
     batch: Batch = 16,
     device: Device = "auto",
+    weights: Weights = "fp32",
     country: Country = None,
 ) -> None:
     """Measure bits per byte and perplexity on texts.
@@ -94,10 +95,10 @@ def score(
     if not groups:
         raise ValueError("nothing to score: give FILE (or - for standard input), --text TEXT, or --held-out")
     with progress_bar("scoring") as progress:
-        model = choose_boundary(load(run, device=position), boundary)
+        model = choose_boundary(load(run, device=position, weights=weights), boundary)
         if mix:
             others, weighted = zip(*map(_run_and_weight, mix), strict=True)
-            parts = [choose_boundary(load(other, device=position), boundary) for other in others]
+            parts = [choose_boundary(load(other, device=position, weights=weights), boundary) for other in others]
             other_text = read_documents(learn_weights, documents=how) if learn_weights else None
             model = _mixture(model, parts, list(weighted), other_text, batch, progress)
         elif learn_weights:
@@ -116,10 +117,10 @@ def score(
             f"score what it has not seen: lmlab score {shlex.quote(str(run))} --held-out",
             file=sys.stderr,
         )
-    weights = getattr(model.model, "weights", None)
+    mixing = getattr(model.model, "weights", None)
     scores = [(name, each) for (name, _), each in zip(groups, found, strict=True)]
     if json_:
-        _print_json(scores, cost, by_token=by_token, weights=weights, documents=how, fraction=fraction)
+        _print_json(scores, cost, by_token=by_token, weights=mixing, documents=how, fraction=fraction)
         return
     console = Console(highlight=False, soft_wrap=True)
     output = Console(highlight=False, soft_wrap=True, stderr=True) if by_token and not console.is_terminal else console
@@ -129,7 +130,7 @@ def score(
         _print_table(output, scores)
     elif held_out:
         output.print(f"{scores[0][0]}:")
-    _print(output, add_scores(found), model, cost, weights=weights)
+    _print(output, add_scores(found), model, cost, weights=mixing)
 
 
 def _held_out(run: Path) -> tuple[str, list[str]]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lmlab.cli.options import AllowHost, Device, Host, Port, Token
+from lmlab.cli.options import AllowHost, Device, Host, Port, Token, Weights
 
 OPEN_TO_ALL = "no token: every user of this machine can send requests; set LMLAB_TOKEN or --token-file to need one"
 
@@ -32,6 +32,7 @@ def serve(
         bool, typer.Option("--lenient", help="Ignore unknown models and fields, for test suites.")
     ] = False,
     device: Device = "auto",
+    weights: Weights = "fp32",
 ) -> None:
     """Serve runs behind the OpenAI completions API.
 
@@ -85,7 +86,7 @@ def serve(
     )
     position = choose_device(device)
     threads = share_threads(len(runs))
-    models = {name: load(run, device=position) for name, run in zip(names, runs, strict=True)}
+    models = {name: load(run, device=position, weights=weights) for name, run in zip(names, runs, strict=True)}
     served = {name: serve_run(name, lm, limits=limits, threads=threads) for name, lm in models.items()}
     every = Runs(served=served, limits=limits)
     app = make_app(every, rules=Rules(hosts=hosts, token=key))

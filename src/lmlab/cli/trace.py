@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from lmlab.decoding.search_tree import Candidate, SearchTree
+    from lmlab.pages.search_tree import Candidate, SearchTree
 
 HELP = "Show the whole search tree: out.html is a page to step through, out.json is data, '-' draws it here."
 PRUNED_SHOWN = 3
@@ -39,15 +39,13 @@ def write_trace(trees: Sequence[SearchTree], where: str, *, model: str) -> None:
         for tree in trees:
             console.print(draw(tree))
         return
+    from lmlab.pages.search_tree import as_document, make_page
+
     if where.endswith(".json"):
         import json
 
-        from lmlab.decoding.search_tree import as_document
-
         content = json.dumps(as_document(trees), ensure_ascii=False, indent=1)
     else:
-        from lmlab.pages.beam_search import make_page
-
         content = make_page(trees, model=model)
     Path(where).write_text(content, encoding="utf-8")
     print(printable(f"wrote {where}"), file=sys.stderr)

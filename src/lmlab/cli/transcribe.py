@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.options import Device, Json, Overwrite
+from lmlab.cli.options import Device, Json, Overwrite, Weights
 from lmlab.cli.texts import check_outputs
 from lmlab.messages import printable
 
@@ -29,6 +29,7 @@ def transcribe(
     json_: Json = False,
     overwrite: Overwrite = False,
     device: Device = "auto",
+    weights: Weights = "fp32",
 ) -> None:
     """Write the text of recordings, of any length.
 
@@ -56,7 +57,7 @@ def transcribe(
     if srt and len(files) > 1:
         raise ValueError(f"--srt with {len(files)} recordings: a subtitle file is of one recording; give one at a time")
     sounds = [read_sound(file) for file in files]
-    transcriber = load(run, device=choose_device(device)).transcriber
+    transcriber = load(run, device=choose_device(device), weights=weights).transcriber
     timed = timestamps or (srt and transcriber.tokens.first_time is not None)
     found: list[Transcript] = []
     for file, sound in zip(files, sounds, strict=True):

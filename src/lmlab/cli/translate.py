@@ -20,6 +20,7 @@ from lmlab.cli.options import (
     Text,
     Trace,
     Truncate,
+    Weights,
 )
 from lmlab.cli.texts import check_outputs, read_lines
 from lmlab.messages import printable
@@ -55,6 +56,7 @@ def translate(
     overwrite: Overwrite = False,
     batch: Batch = 32,
     device: Device = "auto",
+    weights: Weights = "fp32",
 ) -> None:
     """Translate a file line by line, with beam search.
 
@@ -71,9 +73,9 @@ def translate(
     """
     from lmlab.cli.console import progress_bar
     from lmlab.cli.trace import check_trace, write_trace
-    from lmlab.decoding.search_tree import SearchTree
     from lmlab.language_model import load
     from lmlab.messages import TooLongError
+    from lmlab.pages.search_tree import SearchTree
     from lmlab.training.devices import choose_device
 
     check_trace(trace, beams=beams)
@@ -92,7 +94,7 @@ def translate(
         check_outputs(drawings, inputs=[run, file if not text else None], overwrite=overwrite)
     trees: list[SearchTree] = []
     with progress_bar("translating") as progress:
-        model = load(run, device=choose_device(device))
+        model = load(run, device=choose_device(device), weights=weights)
         if alignments is not None:
             model.alignments("", "", layer=layer, head=head)  # says before the search what cannot be drawn
         translator = model.translator

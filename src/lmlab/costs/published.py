@@ -128,6 +128,10 @@ PUBLISHED: dict[tuple[str, str], PublishedSize] = {
     ("elmo", "original"): PublishedSize(
         None, "Peters et al. 2018; 93.6M of the parameters are published, the softmax is not", 793_471
     ),
+    **{
+        ("vit", size): PublishedSize(parameters, "Dosovitskiy et al. 2020, table 1", 0)
+        for size, parameters in {"B/32": 86e6, "B/16": 86e6, "L/32": 307e6, "L/16": 307e6, "H/14": 632e6}.items()
+    },
     ("clip", "B/32"): PublishedSize(151e6, _CLIP, 49_408, tokens=_CLIP_PAIRS),
     ("clip", "B/16"): PublishedSize(150e6, _CLIP, 49_408, tokens=_CLIP_PAIRS),
     ("clip", "L/14"): PublishedSize(428e6, _CLIP, 49_408, tokens=_CLIP_PAIRS, hardware="v100x256", hours=288),

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import nn
 
 from lmlab.decoding.generate import Report, continue_tokens
 from lmlab.decoding.sampling import Sampling
 from lmlab.layers.watching import watching
-from lmlab.models.abilities import PredictsNext
+from lmlab.models.abilities import PredictsNext, learns_by_gradient
 from lmlab.tokenizers.processors.notes import Music, MusicTokenizer, Performance
 
 ARCS = 40
@@ -65,7 +64,7 @@ class Composer:
         Only the tokens that fit into one window are read. Of each later note the strongest arc counts.
         """
         network = self.model
-        if not isinstance(network, nn.Module):
+        if not learns_by_gradient(network):
             return []
         names = [name for name, _ in network.named_modules() if name.endswith("attention.probabilities")]
         ids = [self.tokenizer.boundary, *composition.ids][: self.model.window]

@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from lmlab.decoding.beam_search import Expansion, Hypothesis, Penalty, beam_search
-from lmlab.decoding.search_tree import Recorder, SearchTree
+from lmlab.decoding.search_recorder import Recorder
 from lmlab.messages import TooLongError
 from lmlab.models.abilities import WritesTarget
+from lmlab.pages.search_tree import SearchTree
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, pad_rows

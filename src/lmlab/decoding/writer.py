@@ -12,9 +12,10 @@ from torch import Tensor
 from lmlab.decoding.beam_search import beam_search
 from lmlab.decoding.generate import NextTokenResult, StatefulReader, generate
 from lmlab.decoding.sampling import Sampler, Sampling
-from lmlab.decoding.search_tree import Recorder, SearchTree
+from lmlab.decoding.search_recorder import Recorder
 from lmlab.decoding.streaming import TextStream
 from lmlab.models.abilities import PredictsNext
+from lmlab.pages.search_tree import SearchTree
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import prompt_tokens
 from lmlab.tokenizers.frames import Frame

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.layers.kernels.cross_entropy import chunk_rows, linear_cross_entropy
-from lmlab.layers.kernels.linear import Linear, Prepares, linear
+from lmlab.layers.kernels.linear import Linear, Prepares, is_rounded, linear
 from lmlab.layers.kernels.training_linear import half_precision
 
 
@@ -55,6 +55,8 @@ class Softmax(Prepares):
 
     def total(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The sum of `nll`; never holds more than one chunk of the N x V scores."""
+        if is_rounded(self):
+            return self.nll(hidden, targets).sum()
         if _narrows_otherwise(hidden):
             return F.cross_entropy(_widen(self.logits(hidden)), targets, reduction="sum")
         return linear_cross_entropy(hidden, self.weight, self.bias, targets)

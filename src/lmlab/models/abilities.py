@@ -255,14 +255,14 @@ class Detects(Protocol):
 
 
 @runtime_checkable
-class JudgesPairs(Protocol):
+class ScoresSentencePairs(Protocol):
     """Predicts whether the second segment of a row follows the first: next sentence, or sentence order."""
 
-    def judge_pairs(self, hidden: Tensor) -> Tensor:
+    def score_pairs(self, hidden: Tensor) -> Tensor:
         """Vectors [B, K, D], the first at [CLS] -> logits [B, 2]: right (0), or not (1)."""
 
-    def pair_flops(self) -> float:
-        """Floating-point operations of `judge_pairs` for one row."""
+    def pair_head_flops(self) -> float:
+        """Floating-point operations of `score_pairs` for one row."""
 
 
 @runtime_checkable
@@ -390,7 +390,7 @@ KINDS: dict[str, type] = {
     "commands": FollowsCommands,
     "target text": WritesTarget,
     "replaced tokens": Detects,
-    "pairs": JudgesPairs,
+    "pairs": ScoresSentencePairs,
     "neighbours": PredictsNeighbours,
     "pictures and texts": MatchesPictures,
     "words and regions": ReadsRegions,

@@ -271,20 +271,20 @@ class Bert(Encoder):
     def offers(self) -> Iterable[object]:
         yield from super().offers()
         if self.pair is not None:
-            yield PairJudge(self, self.pair)
+            yield SentencePairHead(self, self.pair)
 
 
 @dataclass(frozen=True)
-class PairJudge:
-    """BERT with its sentence-pair head (`JudgesPairs`)."""
+class SentencePairHead:
+    """BERT with its sentence-pair head (`ScoresSentencePairs`)."""
 
     model: Bert
     head: nn.Module
 
-    def judge_pairs(self, hidden: Tensor) -> Tensor:
+    def score_pairs(self, hidden: Tensor) -> Tensor:
         """hidden [B, T, D] -> scores [B, 2]: sentence B is the right one (0), or not (1)."""
         return cast(Tensor, self.head(self.model.pool(hidden)))
 
-    def pair_flops(self) -> float:
+    def pair_head_flops(self) -> float:
         linear = (module for part in (self.model.pooler, self.head) if part is not None for module in part.modules())
         return sum(2.0 * module.weight.numel() for module in linear if isinstance(module, nn.Linear))

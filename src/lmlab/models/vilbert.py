@@ -140,6 +140,9 @@ class Vilbert(Encoder):
             part.apply(initialise)
             if config.initial == "scaled":
                 part.apply(initialise_scaled)
+        if config.initial == "scaled":  # with biases of zero, the relu of both poolers are soon zero for all inputs
+            nn.init.ones_(self.word_pooler.bias)
+            nn.init.ones_(self.region_pooler.bias)
 
     def _own(self) -> Iterable[nn.Module]:
         """What it has besides BERT's encoder."""

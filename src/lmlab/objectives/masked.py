@@ -25,7 +25,7 @@ from lmlab.data.loaders.pairs import TranslationRows
 from lmlab.data.loaders.rows import LengthSchedule, RowLoader, Rows, TextRows
 from lmlab.data.loaders.sentence_pairs import SentencePairs
 from lmlab.metrics.metric import StreamingMetric, accuracy
-from lmlab.models.abilities import FillsMasks, JudgesPairs, State, require
+from lmlab.models.abilities import FillsMasks, ScoresSentencePairs, State, require
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
@@ -154,7 +154,7 @@ class Masked(MaskedRows):
 
     @classmethod
     def needs(cls, config: MaskedConfig) -> tuple[type, ...]:
-        return (FillsMasks,) if config.pairs == "none" else (FillsMasks, JudgesPairs)
+        return (FillsMasks,) if config.pairs == "none" else (FillsMasks, ScoresSentencePairs)
 
     @classmethod
     def usual_for(cls, data: str) -> dict[str, Any]:
@@ -199,15 +199,15 @@ class Masked(MaskedRows):
         if not model.training:
             watched["accuracy"] = is_right(filler.logits(chosen), targets)
         if pair:
-            scores = require(model, JudgesPairs).judge_pairs(hidden).float()
+            scores = require(model, ScoresSentencePairs).score_pairs(hidden).float()
             sums["pair"] = F.cross_entropy(scores, labels["pair"], reduction="sum")
             watched["pair_accuracy"] = is_right(scores, labels["pair"])
         return Loss(sums, watched=watched)
 
     def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
         pairs = batch.counts.get("pair", 0)
-        judging = pairs * require(model, JudgesPairs).pair_flops() if pairs else 0.0
-        return PASSES * (self.filling_flops(require(model, FillsMasks), batch) + judging)
+        pair_flops = pairs * require(model, ScoresSentencePairs).pair_head_flops() if pairs else 0.0
+        return PASSES * (self.filling_flops(require(model, FillsMasks), batch) + pair_flops)
 
 
 def make_batch(raw: Rows, corrupted: Corrupted, **labels: np.ndarray) -> Batch:

@@ -103,7 +103,7 @@ class Permutation(MaskedRows):
             tokens = (raw if isinstance(raw, Tensor) else torch.cat(raw))[:, :-1].numpy()
         backwards = np.arange(len(tokens)) >= (len(tokens) // 2 if both else len(tokens))
         text = np.where(backwards[:, None], tokens[:, ::-1], tokens)  # words are found in the order of the text
-        positions, targets = choose(text, generator, pieces=self.pieces, config=self.config)
+        positions, targets = choose_targets(text, generator, pieces=self.pieces, config=self.config)
         positions = np.where(backwards[:, None] & (targets != IGNORE), tokens.shape[1] - 1 - positions, positions)
         inputs: dict[str, NDArray[Any]] = {"tokens": tokens, "order": draw_order(tokens, positions, targets, generator)}
         ends = tokens == self.boundary  # begins its document, which is where it ends when read backwards
@@ -136,7 +136,7 @@ class Permutation(MaskedRows):
         return PASSES * self.filling_flops(require(model, FillsInOrder), batch, memory_length=memory_length)
 
 
-def choose(
+def choose_targets(
     tokens: Integers, generator: np.random.Generator, *, pieces: Pieces, config: PermutationConfig
 ) -> tuple[Integers, Integers]:
     """The positions [B, K] of the tokens that are predicted, in the order of the text, and these; IGNORE beyond them.

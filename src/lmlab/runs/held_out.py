@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
-from lmlab.data.corpora.mixture import MixtureConfig, MixtureSplit
+from lmlab.data.corpora.mixture import MixtureConfig
 from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.corpora.recordings import SpeechConfig, split_clips
 from lmlab.data.corpora.sequences import SequenceSplit
@@ -50,18 +50,16 @@ def find_held_out(path: str | Path) -> HeldOut:
     """The test text of a run, or its validation text where no test text was kept."""
     path = as_path(path)
     corpus = reopen_corpus(read_record(path), path, Silent())
-    if corpus.tokenizer is None and "text" not in corpus.train.parts():
+    several = "text" in corpus.train.parts()
+    if corpus.tokenizer is None and not several:
         raise ValueError(f"{path} was not trained on text, so it has no held-out text")
-    test, valid = (_text_of(split) for split in (corpus.test, corpus.valid))
+    test, valid = (
+        split.parts().get("text") if split is not None and several else split for split in (corpus.test, corpus.valid)
+    )
     split = test or valid
     if split is None:
         raise ValueError(f"no text of {path} was held out")
     return HeldOut("test" if split is test else "validation", list(split.texts()))
-
-
-def _text_of(split: Dataset | None) -> Dataset | None:
-    """The text of a split, of a run that has learnt several kinds of data; else the split."""
-    return split.kinds.get("text") if isinstance(split, MixtureSplit) else split
 
 
 class HeldOutSplit(NamedTuple):
@@ -87,10 +85,10 @@ def held_out_items(path: str | Path, count: int | None = None, *, kind: str | No
     `kind` is the kind of data, of a run that has learnt several.
     """
     split = find_held_out_split(path).split
-    if isinstance(split, MixtureSplit) and kind is not None:
-        if kind not in split.kinds:
+    if kind is not None and (kinds := split.parts()):
+        if kind not in kinds:
             raise ValueError(f"no {kind} of {path} were held out")
-        return list(islice(split.kinds[kind].items(), count))
+        return list(islice(kinds[kind].items(), count))
     if not isinstance(split, SequenceSplit):
         raise ValueError(f"{path} has no held-out data that are sequences of tokens, as music and pixels are")
     return list(islice(split.items(), count))

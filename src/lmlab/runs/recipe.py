@@ -13,7 +13,7 @@ from lmlab.data import DATA, make_config
 from lmlab.data.config import AnyData
 from lmlab.data.readers.media import check_built_in
 from lmlab.models import ARCHITECTURES, System, find, load_class, outline
-from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, listed_ability, require
+from lmlab.models.abilities import ABILITIES, ScoresSentencePairs, ability, listed_ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.runs.run_files import OtherSettingsError
 from lmlab.runs.storage import DamagedError, digest_weights, read_json, write_json
@@ -375,7 +375,7 @@ def _suits(system: str, objective: str, config: Config | None = None) -> bool:
     """Whether a system has the abilities that an objective needs."""
     cls = load_objective(objective)
     does = {ABILITIES[name].kind for name in find(system).does}
-    listed = {each.kind for each in ABILITIES.values()} - {JudgesPairs}
+    listed = {each.kind for each in ABILITIES.values()} - {ScoresSentencePairs}
     needs = map(listed_ability, cls.needs(config or cls.Config()))
     return {need for need in needs if need in listed} <= does
 
@@ -402,7 +402,7 @@ def check_abilities(recipe: Recipe) -> None:
         fields["layers"] = min(2, fields["layers"])
     model = outline(recipe.kind, fields)
     for need in objective.needs(build(objective.Config, values, where="objective")):
-        if need is JudgesPairs and ability(model, JudgesPairs) is None:
+        if need is ScoresSentencePairs and ability(model, ScoresSentencePairs) is None:
             raise ValueError(
                 f"objective.pairs = {values['pairs']!r} needs a sentence-pair head, and this {recipe.kind} has none: "
                 "set objective.pairs=none, or leave model.pairs and model.pooler as they are"

@@ -50,7 +50,7 @@ COVERED = (
 )
 
 
-class Candidate(NamedTuple):
+class LikelyToken(NamedTuple):
     """A token that may come next, or stand at the mask."""
 
     token: int
@@ -90,12 +90,12 @@ class ForwardPass(Viewed):
         """The same as a record with a table."""
         return OriginView(self.explain(number))
 
-    def candidates(self, top: int = SHOWN, *, also: int | None = None) -> list[Candidate]:
+    def candidates(self, top: int = SHOWN, *, also: int | None = None) -> list[LikelyToken]:
         """The most probable tokens, and one more."""
         probabilities = self.trace["probability"]
         best = np.argsort(-probabilities, kind="stable")[:top].tolist()
         tokens = best if also is None or also in best else [*best, also]
-        return [Candidate(t, self.trace.show(t), float(self.logits[t]), float(probabilities[t])) for t in tokens]
+        return [LikelyToken(t, self.trace.show(t), float(self.logits[t]), float(probabilities[t])) for t in tokens]
 
     def numbers(self, grid: Grid) -> Array:
         """The numbers of a grid, a row for each of its rows."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.cache import LayerCache
 from lmlab.layers.dropout import dropout as drop
-from lmlab.layers.kernels.linear import Linear, linear
+from lmlab.layers.kernels.linear import Linear, apply_both
 from lmlab.layers.kernels.tiled_attention import attend_in_tiles, tiles_are_faster
 from lmlab.layers.kernels.training_linear import is_plain
 from lmlab.layers.padding import NoPadding, Padding
@@ -152,8 +152,8 @@ class BidirectionalAttention(nn.Module):
 
     def attend_from(self, chosen: Tensor, x: Tensor, padding: Padding) -> Tensor:
         """The same where only the chosen positions [B, K, D] of the texts ask -> [B, K, D]; not for `causal`."""
-        weight, bias, width = self.query_key_value.weight, self.query_key_value.bias, self.width
-        queries, keys_values = linear(chosen, weight[:width], bias[:width]), linear(x, weight[width:], bias[width:])
+        queries = self.query_key_value.part(chosen, slice(0, self.width))
+        keys_values = self.query_key_value.part(x, slice(self.width, 3 * self.width))
         return cast(Tensor, self.projection(padding.each_query(self._answer, queries, keys_values)))
 
     def _answer(self, queries: Tensor, keys_values: Tensor, mask: Tensor | None) -> Tensor:
@@ -197,8 +197,9 @@ class GroupedAttention(nn.Module):
     def forward(self, x: Tensor, layer_cache: LayerCache | None = None) -> Tensor:
         """x [B, T, D] -> [B, T, D]; with the cache of this layer, which holds the tokens before x."""
         batch, length, width = x.shape
-        q = self.query(x).view(batch, length, self.heads, self.head_width)
-        k, v = self.key_value(x).view(batch, length, 2, self.key_value_heads, self.head_width).unbind(2)
+        queries, keys_values = apply_both(x, self.query, self.key_value)
+        q = queries.view(batch, length, self.heads, self.head_width)
+        k, v = keys_values.view(batch, length, 2, self.key_value_heads, self.head_width).unbind(2)
         if self.rotary is not None:
             angles = self.rotary.at(length, layer_cache)
             q, k = rotate(q, angles), rotate(k, angles)

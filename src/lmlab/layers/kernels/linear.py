@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from functools import cache, cached_property
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lmlab.layers.kernels.calibration import thresholds
+from lmlab.layers.kernels.low_precision import (
+    Int8,
+    LowPrecision,
+    Precision,
+    check_no_gradient,
+    round_weight,
+    warn_if_slow,
+)
 from lmlab.layers.kernels.training_linear import linear_with_gradients
 
-FEW = 32
-"""At most this number of vectors is multiplied as W xᵀ instead of x Wᵀ."""
-FEW_PREPARED = 64
-"""At most this number of vectors is multiplied with prepared weights."""
-LARGE = 3 * 2**17
-"""Weights from which on a product with a single vector is worth two threads, where nothing is prepared."""
+SCALE = "weight_scale"
+"""The buffer with the scales of the outputs of a weight in int8."""
 ROOM = 2**28
 """Weights of a model, at most, that are prepared: their second copy takes a gigabyte."""
 
@@ -34,11 +39,16 @@ class Prepared:
 
     def times(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
         """W x + b for a few vectors, in single precision."""
-        if rows > 1:
+        if rows > 1 or self._two_threads:
             return _by_onednn(x, self._blocks, bias)
         vector = x.view(-1)
         y = torch.mv(self._columns, vector) if bias is None else torch.addmv(bias, self._columns, vector)
         return y.view(*x.shape[:-1], -1)
+
+    @cached_property
+    def _two_threads(self) -> bool:
+        """Whether a product with one vector is large enough for oneDNN, which uses all threads."""
+        return self._weight.numel() >= thresholds().vector_blocks
 
     @cached_property
     def _columns(self) -> Tensor:
@@ -74,7 +84,7 @@ class Prepares(nn.Module):
     """A module with a weight that can be prepared."""
 
     weight: nn.Parameter
-    prepared: Prepared | None = None
+    prepared: Prepared | LowPrecision | None = None
 
 
 def prepare(model: object) -> None:
@@ -86,14 +96,53 @@ def prepare(model: object) -> None:
     """
     if not isinstance(model, nn.Module) or model.training or not _has_onednn():
         return
-    modules = [module for module in model.modules() if isinstance(module, Prepares)]
+    modules = [each for each in model.modules() if isinstance(each, Prepares) and not is_rounded(each)]
     weights = [module.weight for module in modules]
     plain = all(w.device.type == "cpu" and w.dtype == torch.float32 and not w.is_inference() for w in weights)
     if not plain or sum(weight.numel() for weight in weights) > ROOM:
         return
     for module in modules:
-        if module.prepared is None or not module.prepared.fits(module.weight):
+        if not isinstance(module.prepared, Prepared) or not module.prepared.fits(module.weight):
             module.prepared = Prepared(module.weight)
+
+
+def round_weights(model: nn.Module, precision: Precision) -> None:
+    """Replace the matrices of a model in evaluation on a CPU by rounded ones; one after the other, to spare memory.
+
+    `module.weight` becomes the rounded weight (int8, with the buffer `weight_scale`, or bf16). Embeddings, norms, the
+    cells of LSTMs, and small matrices stay in fp32; a matrix that is also an embedding is rounded for the output layer
+    alone.
+    """
+    if precision == "fp32":
+        return
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    rounded: dict[int, LowPrecision | None] = {}  # by the identity of the weight: a tied one is rounded once
+    for module in [each for each in model.modules() if isinstance(each, Prepares) and not is_rounded(each)]:
+        key = id(module.weight)
+        if key not in rounded:
+            rounded[key] = round_weight(module.weight, precision)
+        if (found := rounded[key]) is not None:
+            set_rounded(module, found)
+    if not any(map(is_rounded, model.modules())):
+        raise ValueError(
+            f"weights = {precision!r}: {type(model).__name__} has no matrices of products that can be converted (its "
+            "layers are small, or recurrent cells); load it with fp32"
+        )
+    warn_if_slow(precision)
+
+
+def set_rounded(module: Prepares, rounded: LowPrecision) -> None:
+    """Give a module a rounded weight."""
+    module.weight = nn.Parameter(rounded.weight, requires_grad=False)
+    if isinstance(rounded, Int8):
+        module.register_buffer(SCALE, rounded.scales)
+    module.prepared = rounded
+
+
+def is_rounded(module: nn.Module) -> bool:
+    """Whether a module computes with a weight in bf16 or int8."""
+    return isinstance(module, Prepares) and isinstance(module.prepared, LowPrecision)
 
 
 @cache
@@ -108,24 +157,34 @@ def _has_onednn() -> bool:
         return False
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, prepared: Prepared | None = None) -> Tensor:
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, prepared: Prepared | LowPrecision | None = None
+) -> Tensor:
     """x [..., I], W [O, I], b [O] -> W x + b [..., O]; quicker than F.linear for a few vectors on a CPU.
 
     When a text is read token by token, the time goes into fetching W from memory. F.linear computes x Wᵀ, for which MKL
     first repacks all of W; W xᵀ takes it row by row (1.4 to 3.5 times as fast for 2 to 16 vectors). For a single
     vector MKL uses one thread only, so a large W goes to oneDNN, which uses all of them. A prepared W is quicker still.
     """
+    if isinstance(prepared, LowPrecision):
+        check_no_gradient(x)
+        read: Any = prepared.read(x)
+        return prepared.times(read, bias)
     if torch.is_grad_enabled():
         return linear_with_gradients(x, weight, bias)
     if torch.compiler.is_compiling() or x.dtype != torch.float32:
         return F.linear(x, weight, bias)
     rows = x.numel() // x.shape[-1]
-    if prepared is not None and rows <= FEW_PREPARED and prepared.fits(weight):
+    if prepared is not None and rows <= thresholds().few_prepared and prepared.fits(weight):
         return prepared.times(x, rows, bias)
-    if rows > FEW or x.device.type != "cpu" or weight.dtype != torch.float32:
+    if rows > thresholds().few or x.device.type != "cpu" or weight.dtype != torch.float32:
         return F.linear(x, weight, bias)
     if rows == 1:
-        return _by_onednn(x, weight, bias) if weight.numel() >= LARGE and _has_onednn() else F.linear(x, weight, bias)
+        return (
+            _by_onednn(x, weight, bias)
+            if weight.numel() >= thresholds().large and _has_onednn()
+            else F.linear(x, weight, bias)
+        )
     flat = x.reshape(rows, -1)
     y = torch.mm(weight, flat.t()) if bias is None else torch.addmm(bias[:, None], weight, flat.t())
     return y.t().reshape(*x.shape[:-1], -1)
@@ -136,6 +195,21 @@ class Linear(nn.Linear, Prepares):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.weight, self.bias, self.prepared)
+
+    def part(self, x: Tensor, outputs: slice) -> Tensor:
+        """Some of the outputs alone."""
+        prepared = self.prepared.part(outputs) if isinstance(self.prepared, LowPrecision) else None
+        return linear(x, self.weight[outputs], self.bias[outputs], prepared)
+
+
+def apply_both(x: Tensor, one: Linear, two: Linear) -> tuple[Tensor, Tensor]:
+    """Two layers of the same input, which is converted once where both have weights in bf16 or int8."""
+    first, second = one.prepared, two.prepared
+    if isinstance(first, LowPrecision) and type(first) is type(second):
+        check_no_gradient(x)
+        read: Any = first.read(x)
+        return first.times(read, one.bias), second.times(read, two.bias)
+    return one(x), two(x)
 
 
 def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -194,7 +194,7 @@ def search_from(writer: Writer, request: SearchRequest, pin: list[int]) -> dict[
 
     from lmlab.decoding.beam_search import beam_search
     from lmlab.decoding.scorer import ChainRule
-    from lmlab.decoding.search_tree import Recorder
+    from lmlab.decoding.search_recorder import Recorder
     from lmlab.tokenizers.boundary import prompt_tokens
 
     tokenizer, model = writer.tokenizer, writer.model

@@ -1,14 +1,25 @@
-"""The tree of a beam search: its layout, its drawing as SVG, and the page to step through it."""
+"""The tree of a beam search: every candidate that was considered and what became of it, as JSON, SVG and a page.
+
+As JSON it is `{"format": "lmlab-search", "version": 1, "searches": [...]}`. A search has
+
+- `prompt`, `source` (of a translation, else null), `beams`, `length_penalty`, `steps`;
+- `candidates`, step by step and best first: `id`, `parent` (an id; null is the prompt), `step` (from 1), `rank` in its
+  step (from 1), `token`, `piece` (the token as people read it), `ends` (it is the boundary), `log_probability` of the
+  token after its parent, `total` of the whole continuation, `fate`: `kept` (a beam of the next step), `finished` (a
+  result, it ended) or `pruned`;
+- `results`, best first: `text`, `tokens`, `log_probability`, `score`, `finished`, `path` (ids from the first token on).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple
 
 from markupsafe import Markup
 
 from lmlab.pages.figures.svg import drawing, element, tooltip
-from lmlab.pages.page import render
 
 ROW, GAP, HIGH = 40, 46, 28
 """Pixels from one candidate to the one below it, between two steps, and of a candidate."""
@@ -21,65 +32,87 @@ MOST = 24
 """Searches on one page: each is a drawing of its own."""
 
 
-class Candidate(Protocol):
-    """A token that may continue a beam (see `decoding.search_tree`)."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def parent(self) -> int | None: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def rank(self) -> int: ...
-    @property
-    def piece(self) -> str: ...
-    @property
-    def ends(self) -> bool: ...
-    @property
-    def log_probability(self) -> float: ...
-    @property
-    def total(self) -> float: ...
-    @property
-    def fate(self) -> str: ...
+Fate = Literal["kept", "finished", "pruned"]
 
 
-class Result(Protocol):
-    """A text that was found, with its path through the tree."""
+@dataclass(frozen=True)
+class Candidate:
+    """One node of the tree: a token that may continue a beam."""
+
+    id: int
+    parent: int | None
+    step: int
+    rank: int
+    token: int
+    piece: str
+    ends: bool
+    log_probability: float
+    total: float
+    fate: Fate
+
+
+@dataclass(frozen=True)
+class Result:
+    """A hypothesis with its way through the tree."""
+
+    text: str
+    tokens: list[int]
+    log_probability: float
+    score: float
+    finished: bool
+    path: list[int]
+
+
+@dataclass(frozen=True)
+class SearchTree:
+    """One search from its prompt to its results."""
+
+    prompt: str
+    source: str | None
+    beams: int
+    length_penalty: float
+    candidates: list[Candidate]
+    results: list[Result]
 
     @property
-    def text(self) -> str: ...
-    @property
-    def tokens(self) -> Sequence[int]: ...
-    @property
-    def log_probability(self) -> float: ...
-    @property
-    def score(self) -> float: ...
-    @property
-    def finished(self) -> bool: ...
-    @property
-    def path(self) -> Sequence[int]: ...
-
-
-class SearchTree(Protocol):
-    """One search."""
+    def steps(self) -> int:
+        """How many tokens deep the tree is."""
+        return max((candidate.step for candidate in self.candidates), default=0)
 
     @property
-    def prompt(self) -> str: ...
-    @property
-    def source(self) -> str | None: ...
-    @property
-    def beams(self) -> int: ...
-    @property
-    def length_penalty(self) -> float: ...
-    @property
-    def steps(self) -> int: ...
-    @property
-    def best_path(self) -> Sequence[int]: ...
-    @property
-    def candidates(self) -> Sequence[Candidate]: ...
-    @property
-    def results(self) -> Sequence[Result]: ...
+    def best_path(self) -> list[int]:
+        """The candidates of the best result, found by going back from its last token."""
+        return self.results[0].path if self.results else []
+
+    @cached_property
+    def children(self) -> dict[int | None, list[Candidate]]:
+        """The candidates that continue each, best first."""
+        found: dict[int | None, list[Candidate]] = {}
+        for candidate in self.candidates:
+            found.setdefault(candidate.parent, []).append(candidate)
+        return found
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the page to step through the search."""
+        from lmlab.pages.views import show_page
+
+        return show_page(make_page([self]), height=640)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "prompt": self.prompt,
+            "source": self.source,
+            "beams": self.beams,
+            "length_penalty": self.length_penalty,
+            "steps": self.steps,
+            "candidates": [asdict(candidate) for candidate in self.candidates],
+            "results": [asdict(result) for result in self.results],
+        }
+
+
+def as_document(trees: Sequence[SearchTree]) -> dict[str, Any]:
+    """Searches as one JSON document."""
+    return {"format": "lmlab-search", "version": 1, "searches": [tree.as_dict() for tree in trees]}
 
 
 class Box(NamedTuple):
@@ -102,7 +135,9 @@ class Layout(NamedTuple):
 
 def make_page(trees: Sequence[SearchTree], *, model: str = "") -> Markup:
     """The page of the first `MOST` searches."""
-    return render("beam_search.html", trees=trees[:MOST], count=len(trees), model=model, draw_tree=draw_tree)
+    from lmlab.pages.page import render
+
+    return render("search_tree.html", trees=trees[:MOST], count=len(trees), model=model, draw_tree=draw_tree)
 
 
 def lay_out(tree: SearchTree) -> Layout:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from lmlab.decoding.beam_search import beam_search
-from lmlab.decoding.search_tree import Recorder, SearchTree
-from lmlab.pages.beam_search import MOST, draw_tree, make_page
+from lmlab.decoding.search_recorder import Recorder
+from lmlab.pages.search_tree import MOST, SearchTree, draw_tree, make_page
 from standins import Table
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from lmlab.decoding.beam_search import beam_search
-from lmlab.decoding.search_tree import Recorder, SearchTree, as_document
+from lmlab.decoding.search_recorder import Recorder
+from lmlab.pages.search_tree import SearchTree, as_document
 from standins import Table
 
 BOUNDARY = 1
