@@ -358,8 +358,8 @@ def add_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def clip_gradients(gradients: Sequence[Tensor], limit: float, *, world: World = ALONE) -> Tensor:
     """Scale gradients in place so that their total norm is at most `limit`; return the norm before."""
     norm = world.norm(gradients)
-    if math.isfinite(limit):
+    if gradients and math.isfinite(limit):
         factor = (limit / (norm + 1e-6)).clamp(max=1.0)  # the small term as in torch.nn.utils.clip_grad_norm_
-        for gradient in gradients:
-            world.local(gradient).mul_(factor)
+        if norm.device.type != "cpu" or float(factor) != 1:  # on a CPU one need not wait to know it
+            torch._foreach_mul_([world.local(gradient) for gradient in gradients], factor)
     return norm
