@@ -22,7 +22,7 @@ from torch import Tensor
 from lmlab.models.abilities import FillsMasks, require
 from lmlab.training.devices import keep_buffers
 from peers import same_weights, training_steps
-from timing import make_parser, print_rows, processor, take_turns
+from timing import choose_clock, make_parser, print_rows, processor, take_turns
 
 LAYERS, WIDTH, HEADS, WINDOW, BATCH, VOCABULARY = 4, 256, 4, 256, 16, 8192
 MASKS = round(0.15 * WINDOW)
@@ -75,6 +75,7 @@ def main() -> None:
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    choose_clock(arguments)
     keep_buffers()
     print(processor())
     for dropout in arguments.dropout:

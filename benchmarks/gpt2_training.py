@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from lmlab.models.gpt import GPTConfig
 from lmlab.models.gpt2 import GPT2
 from lmlab.training.devices import keep_buffers
-from timing import BF16, half_steps, make_parser, matrix_limit, print_rows, processor, stepper, take_turns
+from timing import BF16, choose_clock, half_steps, make_parser, matrix_limit, print_rows, processor, stepper, take_turns
 
 DECAY = 0.1
 ROWS = {  # layers, width, heads, window, batch, vocabulary
@@ -136,6 +136,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="add torch.compile of lmlab's model")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    choose_clock(arguments)
     keep_buffers()
     print(processor())
     for row, dropout in itertools.product(arguments.rows, arguments.dropout):
