@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from lmlab.data.loaders.streams import Streams, Windows
-from lmlab.models import create
+from lmlab.models import create, load_class
 from lmlab.objectives.causal import Causal
+from lmlab.runs.jobs import check_room
 from lmlab.runs.model_files import load_model
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import resume, start
@@ -383,3 +384,20 @@ def test_bf16_and_compile_fallback(text: Path, tmp_path: Path, monkeypatch: pyte
         compiled = start(recipe(text, "gpt2", compile=True), tmp_path / "compiled")
     plain = start(recipe(text, "gpt2"), tmp_path / "plain")
     assert compiled.bits_per_byte == plain.bits_per_byte
+
+
+def test_a_model_that_does_not_fit_is_refused_with_its_bytes(text: Path, tmp_path: Path) -> None:
+    enormous = {"data": {"text": str(text)}, "model": {"kind": "gpt2", "width": 10**6, "heads": 1}}
+    with pytest.raises(ValueError, match=r"gpt2 .* needs at least .* TB of memory \(.* for weights, .* are free"):
+        start(make_recipe(enormous), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("optimizer", "parts"), [("adamw", 4), ("sgd", 2), ("adagrad", 2), (None, 1)])
+def test_needed_memory_is_counted_by_optimizer(optimizer: str | None, parts: int) -> None:
+    config = load_class("gpt2").Config(vocabulary=30, width=8, heads=2, layers=1, window=8)
+    size = 4 * sum(each.numel() for each in load_class("gpt2")(config).parameters())
+    settings = None if optimizer is None else TrainConfig(optimizer=optimizer)
+    check_room("gpt2", config, settings, free=parts * size)
+    with pytest.raises(ValueError, match="needs at least"):
+        check_room("gpt2", config, settings, free=parts * size - 1)

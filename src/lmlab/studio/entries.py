@@ -13,7 +13,9 @@ from lmlab.runs.upgrade import upgrade_task
 from lmlab.studio.notes import read_note
 from lmlab.studio.run_files import UnreadableError, is_number, read, read_strictly, read_tail
 
-WEIGHTS, METRICS, BOARD = "model.safetensors", "metrics.jsonl", "leaderboard.json"
+WEIGHTS, METRICS = "model.safetensors", "metrics.jsonl"
+BOARD, CONDITIONS = "leaderboard.json", "conditions.json"
+"""Files of a comparison, beside its runs."""
 READ = ("config.json", "task.json", "recipe.json", "frame.json", METRICS, NOTES, WEIGHTS)
 """Files of a run on which its entry depends."""
 UNKNOWN = ("kind", "year", "paper", "summary", "task", "how", "window", "heads", "parameters", "valid", "score", "text")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -27,6 +29,23 @@ def choose_device(name: str) -> torch.device:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"device {name!r} cannot be used here: {reason}; try --device cpu") from None
     return device
+
+
+def free_memory(device: torch.device | None = None) -> int | None:
+    """Bytes that this process may still take on a device, within the limit of its container; None if not known."""
+    if device is not None and device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    path = Path("/proc/meminfo")
+    if not path.is_file():
+        return None
+    sizes = dict(re.findall(r"(MemAvailable|SwapFree):\s*(\d+) kB", path.read_text()))
+    if "MemAvailable" not in sizes:
+        return None
+    free = sum(map(int, sizes.values())) << 10
+    limit, used = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
+    if limit.is_file() and used.is_file() and (most := limit.read_text().strip()).isdigit():
+        free = min(free, max(0, int(most) - int(used.read_text())))
+    return free
 
 
 def choose_dtype(precision: str, device: torch.device, *, bf16_on_cpu: bool = False) -> torch.dtype | None:

@@ -135,6 +135,11 @@ class TrainConfig(Config):
     )
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra: lmlab[track])")
 
+    @property
+    def moments(self) -> int:
+        """How many numbers the optimizer keeps for each weight."""
+        return {"sgd": int(self.momentum > 0), "adagrad": 1}.get(self.optimizer, 2)
+
     def streams(self, *, stateful: bool) -> bool:
         """Whether text is read in contiguous streams; by default if the model is stateful."""
         return self.order in ("streams", "varied") or (self.order == "auto" and stateful)

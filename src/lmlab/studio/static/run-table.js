@@ -2,6 +2,7 @@
 
 import { h, cut, number, percent, short } from "./dom.js";
 import { count, swatch } from "./parts.js";
+import { hasSteps } from "./systems.js";
 
 const COLUMNS = [
   ["name", "run"],
@@ -69,9 +70,11 @@ export const rankable = runs => {
 };
 
 const links = run =>
-  [...run.does.flatMap(each => USES[each] ?? []), ...(run.task ? [["predict", "Classify"]] : [])].map(([view, title]) =>
-    h("a", { href: `#/${view}?run=${encodeURIComponent(run.name)}` }, title),
-  );
+  [
+    ...run.does.flatMap(each => USES[each] ?? []),
+    ...(hasSteps(run) ? [["how", "How it works"]] : []),
+    ...(run.task ? [["predict", "Classify"]] : []),
+  ].map(([view, title]) => h("a", { href: `#/${view}?run=${encodeURIComponent(run.name)}` }, title));
 
 const heading = (column, title, state, set) => {
   const on = state.sort === column;
