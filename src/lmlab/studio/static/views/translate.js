@@ -78,6 +78,7 @@ export default {
             "div",
             { class: "scroll" },
             heatMap({
+              cell: Math.max(15, Math.min(24, Math.floor(520 / Math.max(source.length, target.length)))),
               rows: target,
               columns: source,
               weights: alignment.weights,
