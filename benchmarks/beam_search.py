@@ -1,25 +1,29 @@
-"""Beam search of encoder-decoders: lmlab against `transformers`, in one process, interleaved.
+"""Beam search of encoder-decoders: lmlab against `transformers` and CTranslate2, in one process, interleaved.
 
     python benchmarks/beam_search.py [--rows bart marian] [--beams 4 1] [--repeats 5]
 
-8 sources of 25 random tokens are translated into 25 tokens with random weights, float32, no end of text, so that all
-hypotheses are equally long and the length penalty plays no part. `bart` has 4 + 4 layers of width 256, `marian` (our
-`transformer`) 6 + 6 of width 512; both 8,192 tokens. lmlab goes through its one beam search, transformers through
-`generate(num_beams=k)` with its default cache; one beam is greedy search. The best texts must be the same token by
-token. Printed: sentences per second (median), encoder included in the time.
+8 sources of 25 random tokens are translated into 25 tokens with random weights, in float32, and by lmlab and (where it
+is installed) CTranslate2 in int8, too. There is no end of text, so that all hypotheses are equally long and the length
+penalty plays no part. `bart` has 4 + 4 layers of width 256, `marian` (our `transformer`) 6 + 6 of width 512; both 8,192
+tokens. lmlab goes through its one beam search, transformers through `generate(num_beams=k)` with its default cache; one
+beam is greedy search. The best texts of lmlab and transformers in float32 must be the same token by token; those of
+CTranslate2 need not be, because it searches in another way. Printed: sentences per second (median), encoder included in
+the time.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lmlab.decoding.beam_search import beam_search
 from lmlab.models.model import Model
-from peers import START, same_tokens, same_weights, translator
+from peers import START, as_names, ctranslate2_models, rounded, same_tokens, same_weights, translator
 from timing import make_parser, print_rows, take_turns
 
 ROWS = {
@@ -40,16 +44,16 @@ def models(row: str) -> tuple[Model, nn.Module]:
     return same_weights(theirs), theirs
 
 
-def contestants(row: str, beams: int) -> dict[str, Callable[[], Tensor]]:
+def contestants(row: str, beams: int, *, threads: int) -> dict[str, Callable[[], Tensor]]:
     ours, theirs = models(row)
     source = torch.randint(2, VOCABULARY, (BATCH, LENGTH))
     start = torch.full((BATCH, 1), START)
     mask = torch.ones_like(source)
 
-    def our_texts() -> Tensor:
+    def our_texts(model: Any) -> Tensor:
         with torch.inference_mode():
-            state = ours.begin(ours.encode(source=source))
-            found = beam_search(ours, start, tokens=LENGTH, beams=beams, boundary=None, state=state)
+            state = model.begin(model.encode(source=source))
+            found = beam_search(model, start, tokens=LENGTH, beams=beams, boundary=None, state=state)
         return torch.tensor([hypotheses[0].tokens for hypotheses in found])
 
     def their_texts() -> Tensor:
@@ -58,12 +62,24 @@ def contestants(row: str, beams: int) -> dict[str, Callable[[], Tensor]]:
         )
         return texts[:, 1:]
 
-    return {"lmlab": our_texts, "transformers generate": their_texts}
+    def engine_texts(engine: Any) -> Tensor:
+        found = engine.translate_batch(
+            as_names(source), beam_size=beams, max_decoding_length=LENGTH, min_decoding_length=LENGTH
+        )
+        return torch.tensor([[int(token[1:]) for token in each.hypotheses[0]] for each in found])
+
+    engines = ctranslate2_models(theirs, "BartLoader", threads=threads)
+    return {
+        "lmlab": partial(our_texts, ours),
+        "lmlab int8": partial(our_texts, rounded(ours, "int8")),
+        "transformers generate": their_texts,
+        **{name: partial(engine_texts, engine) for name, engine in engines.items()},
+    }
 
 
-def compare(row: str, beams: int, *, repeats: int) -> None:
-    runs = contestants(row, beams)
-    same = same_tokens(runs)
+def compare(row: str, beams: int, *, repeats: int, threads: int) -> None:
+    runs = contestants(row, beams, threads=threads)
+    same = same_tokens(runs, may_differ=("int8", "bf16", "float32"))
     times = take_turns(runs, repeats=repeats)
     shape = "{layers}+{layers} d{width} h{heads}".format(**ROWS[row])
     texts = f"{BATCH} sentences, {LENGTH} tokens in, {LENGTH} out"
@@ -84,7 +100,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     for row, beams in itertools.product(arguments.rows, arguments.beams):
-        compare(row, beams, repeats=arguments.repeats)
+        compare(row, beams, repeats=arguments.repeats, threads=arguments.threads)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import lzma
 import math
 import os
 import sys
@@ -40,6 +41,18 @@ def need(name: str) -> None:
     """Leave with a message where the data is not there."""
     if not (Path(os.environ["LMLAB_DATA"]) / name).is_dir():
         sys.exit(f"needs the folder {name} in LMLAB_DATA (looked in {os.environ['LMLAB_DATA']})")
+
+
+def unpack_books(folder: Path) -> Path:
+    """Write the books as plain text into a folder, where they are not there yet."""
+    need("books")
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in ("train", "valid", "test"):
+        path = folder / f"{part}.txt"
+        if not path.is_file():
+            packed = Path(os.environ["LMLAB_DATA"]) / "books" / f"{part}.txt.xz"
+            path.write_bytes(lzma.decompress(packed.read_bytes()))
+    return folder
 
 
 def trained(recipe: str, output: Path, *settings: str, origin: Path | None = None) -> tuple[LanguageModel, Any, float]:

@@ -84,6 +84,7 @@ def test_what_is_refused(values: dict[str, Any], message: str) -> None:
 def test_recipes_parse(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LMLAB_DATA", str(tmp_path))
     monkeypatch.setenv("LMLAB_PAIRS", str(tmp_path / "pairs.tsv"))
+    monkeypatch.setenv("LMLAB_BOOKS", str(tmp_path / "books"))
     recipe = make_recipe(read_toml(path))
     translates = ("multi30k-bart", "multi30k-seq2seq", "multi30k-transformer")
     assert recipe.data.kind == ("pairs" if path.stem in translates else "text")

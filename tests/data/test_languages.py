@@ -262,7 +262,5 @@ def test_short_rows_come_first_in_every_language(texts: dict[str, Path], tmp_pat
     assert weights("short", short=16, short_fraction=0.5) != weights("plain2")
     values = {"data": {"text": [f"{name}={path}" for name, path in texts.items()]}, "objective": {"short": 16}}
     values |= {"model": {"kind": "roberta", "size": "tiny"}, "tokenizer": {"spec": "bpe:300"}}
-    timed = make_recipe({**values, "train": {"budget": "2s", "window": 32}})
-    with pytest.raises(ValueError, match="budget in time"):
-        start(timed, tmp_path / "timed")
-    assert not (tmp_path / "timed").exists()
+    timed = make_recipe({**values, "train": {"budget": "0.2s", "window": 32}})
+    assert start(timed, tmp_path / "timed").progress.step > 0, "lengths alternate where the end is not known"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -284,8 +285,65 @@ def test_short_rows_come_first_and_have_as_many_tokens(pieces_of: Tokenizer, dat
     shapes = [loader.batch(step).tokens.shape for step in range(40)]
     assert shapes == [(16, 16)] * 30 + [(4, 64)] * 10
     assert loader.units_per_step["tokens"] == pytest.approx(4 * 64)
-    with pytest.raises(ValueError, match=r"budget in time.*steps, tokens"):
-        loader.plan(None)
+
+
+def test_several_short_lengths_follow_each_other_with_as_many_steps_each(pieces_of: Tokenizer, data: TextSplit) -> None:
+    loader = masked(pieces_of, short=[8, 32], short_fraction=0.6).loader(
+        data, batch=2, window=64, seed=1, streams=False
+    )
+    loader.plan(20)
+    shapes = [loader.batch(step).tokens.shape for step in range(20)]
+    assert shapes == [(16, 8)] * 6 + [(4, 32)] * 6 + [(2, 64)] * 8
+
+
+def test_with_a_budget_in_time_the_lengths_alternate(pieces_of: Tokenizer, data: TextSplit) -> None:
+    loader = masked(pieces_of, short=[8, 32], short_fraction=0.5).loader(
+        data, batch=2, window=64, seed=1, streams=False
+    )
+    loader.plan(None)
+    lengths = [loader.batch(step).tokens.shape[1] for step in range(256)]
+    assert Counter(lengths) == {8: 64, 32: 64, 64: 128}
+    assert len(set(lengths[:32])) == 3, "they are mixed"
+    again = masked(pieces_of, short=[8, 32], short_fraction=0.5).loader(data, batch=2, window=64, seed=1, streams=False)
+    again.plan(None)
+    assert np.array_equal(loader.batch(100).tokens, again.batch(100).tokens)
+
+
+def test_rows_that_are_too_short_for_two_texts_have_no_loss_of_pairs(pieces_of: Tokenizer, data: TextSplit) -> None:
+    objective = masked(pieces_of, short=[16, 32], short_fraction=0.5, pairs="next-sentence")
+    loader = objective.loader(data, batch=4, window=64, seed=1, streams=False)
+    loader.plan(4)
+    model = Bert(BertConfig(vocabulary=pieces_of.vocabulary, width=16, heads=2, layers=1, window=64))
+    pairs = []
+    for step in (0, 1, 2):
+        batch = objective.batch(loader.batch(step), np.random.default_rng(0))
+        loss = loss_of(objective, model, batch)
+        pairs.append((batch.counts["pair"], loss.sums["pair"].item() > 0))
+        assert torch.isfinite(mean_of(objective, batch, loss))
+        mean_of(objective, batch, loss).backward()
+        assert model.pair is not None
+        assert model.pair.weight.grad is not None, "all processes see all gradients"
+    assert pairs == [(0, False), (8, True), (4, True)]
+
+
+def test_short_rows_may_have_a_masking_rate_of_their_own(pieces_of: Tokenizer, data: TextSplit) -> None:
+    objective = masked(pieces_of, short=20, short_fraction=0.5, short_masking_rate=0.4)
+    loader = objective.loader(data, batch=4, window=60, seed=1, streams=False)
+    whole = objective.batch(loader.batch(0), np.random.default_rng(0))
+    assert whole.labels["targets"].shape == (4, 9), "validation has the usual rate"
+    loader.plan(2)
+    short, long = (objective.batch(loader.batch(step), np.random.default_rng(0)) for step in (0, 1))
+    assert short.labels["targets"].shape == (12, 8)
+    assert long.labels["targets"].shape == (4, 9)
+    model = Bert(BertConfig(vocabulary=pieces_of.vocabulary, width=32, heads=2, layers=2, window=60))
+    flops = (objective.batch_flops(model, short) + objective.batch_flops(model, long)) / 2
+    assert objective.step_flops(model, {}, loader) == pytest.approx(flops)
+
+
+@pytest.mark.parametrize("short", [4, [], [32, 16], [16, 16], [2, 16]])
+def test_short_lengths_that_cannot_be(pieces_of: Tokenizer, short: object) -> None:
+    with pytest.raises(ValueError, match=r"objective\.short.*the shortest first: \[16, 64\]"):
+        create_objective({"kind": "masked", "short": short}, pieces_of, encoder_frame(pieces_of))
 
 
 def test_settings_that_cannot_be(pieces_of: Tokenizer, data: TextSplit) -> None:

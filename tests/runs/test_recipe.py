@@ -11,6 +11,7 @@ import pytest
 
 from lmlab.messages import with_article
 from lmlab.models import LINEAGE, load_class, systems_that_read
+from lmlab.models.defaults.system import SHORT
 from lmlab.runs.recipe import RecipeRecord, find_changes, make_recipe, read_groups, write_recipe
 from lmlab.runs.upgrade import upgrade_saved
 
@@ -112,6 +113,36 @@ def test_a_run_that_began_with_another_is_made_again(
     write_recipe(made, RecipeRecord(recipe, None, None))
     assert read_groups(made / "recipe.json")["model"] == {"kind": kind, **changed}
     assert make_recipe(read_groups(made / "recipe.json")) == recipe
+
+
+@pytest.mark.parametrize(
+    ("model", "values", "short"),
+    [
+        ({"kind": "bert", "size": "tiny"}, {}, [16, 32]),
+        ({"kind": "bert"}, {}, [16, 32, 64]),
+        ({"kind": "albert", "size": "medium"}, {}, [16, 32, 64]),
+        ({"kind": "electra"}, {}, [16, 32, 64]),
+        ({"kind": "roberta", "window": 96}, {}, [16, 32]),
+        ({"kind": "xlm-r"}, {"train": {"window": 64}}, [16, 32]),
+        ({"kind": "mbert"}, {"data": {"text": ["en=x", "de=y"]}}, [16, 32, 64]),
+        ({"kind": "bert"}, {"train": {"window": 32}}, None),
+        ({"kind": "bert", "size": "base"}, {}, None),
+        ({"kind": "bert", "size": "base"}, {"train": {"window": 128}}, None),
+        ({"kind": "electra", "size": "small"}, {}, None),
+        ({"kind": "bert"}, {"objective": {"short": None}}, None),
+        ({"kind": "bert"}, {"objective": {"short": 16}}, 16),
+        ({"kind": "bert"}, {"data": {"source": "x", "target": "y"}}, None),
+    ],
+)
+def test_masked_models_of_cpu_sizes_begin_with_short_rows(
+    model: dict[str, Any], values: dict[str, Any], short: object
+) -> None:
+    """Published sizes keep what was published, and what the user sets stays."""
+    recipe = make_recipe({"data": {"text": "x"}, "model": model, **values})
+    assert recipe.objective["short"] == short
+    usual = isinstance(short, list)
+    assert recipe.objective["short_fraction"] == (SHORT["short_fraction"] if usual else 0.9)
+    assert recipe.objective["short_masking_rate"] == (SHORT["short_masking_rate"] if usual else None)
 
 
 def test_settings_of_models_by_their_old_names_are_upgraded() -> None:

@@ -23,7 +23,7 @@ from lmlab.tasks import load_task
 from lmlab.tasks.heads import Classifier
 from lmlab.transfer.finetune import finetune
 from lmlab.transfer.folder import finetune_trial
-from lmlab.transfer.recipe import plan_finetuning
+from lmlab.transfer.recipe import plan_finetuning, usual_epochs
 from lmlab.transfer.results import Interval, Result, rows_of
 from lmlab.transfer.study import run_study
 from lmlab.transfer.study_plans import SHARED_TRAIN, plan_comparison, plan_controls
@@ -81,6 +81,16 @@ def test_gradual_unfreezing_leaves_lower_layers_alone_at_first(place: Path, revi
     assert usual.layer_decay < 1
     steps = float(usual.budget.removesuffix("epochs")) * math.ceil(48 / usual.batch)
     assert usual.unfreeze * len(depths) <= 0.65 * steps, "all of it learns before the end"
+
+
+@pytest.mark.parametrize(
+    ("method", "steps_per_epoch", "epochs"),
+    [("full", 4, 100), ("full", 10, 50), ("full", 32, 16), ("full", 250, 3), ("frozen", 4, 125), ("gradual", 4, 100)],
+)
+def test_few_examples_are_read_often_enough_for_some_hundred_steps(
+    method: str, steps_per_epoch: int, epochs: int
+) -> None:
+    assert usual_epochs(method, steps_per_epoch) == epochs
 
 
 def describe_depths(kind: str, place: Path) -> list[set[str]]:

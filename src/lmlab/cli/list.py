@@ -85,7 +85,7 @@ def _one(name: str) -> Any:
     from lmlab.training.settings import TrainConfig
 
     system, cls = find(name), load_class(name)
-    objective = load_objective(system.objective["kind"]).Config
+    objective, usual = load_objective(system.objective["kind"]).Config, system.objective_for(system.preset())
     does = " and ".join(DESCRIPTIONS[ability].does for ability in system.does)
     title = f"{name}: {system.summary} ({system.paper}); it {does}"
     sizes = Table("size", "settings")
@@ -96,7 +96,7 @@ def _one(name: str) -> Any:
         *([f"It builds on {' and '.join(system.builds_on)}."] if system.builds_on else []),
         sizes,
         _settings("model", cls.Config, {}),
-        *([_settings("objective", objective, system.objective)] if objective.model_fields else []),
+        *([_settings("objective", objective, usual)] if objective.model_fields else []),
         _settings("train", TrainConfig, system.training),
     )
 

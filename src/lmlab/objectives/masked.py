@@ -22,7 +22,7 @@ from lmlab.data.corpora.pairs import PairSplit
 from lmlab.data.loaders.framing import Integers
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.pairs import TranslationRows
-from lmlab.data.loaders.rows import LengthSchedule, RowLoader, Rows, TextRows
+from lmlab.data.loaders.rows import LengthSchedule, RowLoader, Rows, TextRows, WithMaskingRate
 from lmlab.data.loaders.sentence_pairs import SentencePairs
 from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsMasks, ScoresSentencePairs, State, require
@@ -40,6 +40,10 @@ LONGEST_SPAN = 10
 """The length of a span is geometric, P(n) ∝ 0.8ⁿ up to 10 words: 3.8 on average (Joshi et al. 2020, section 3.1)."""
 
 
+PAIR_LENGTH = 32
+"""Rows that are shorter at the beginning of a run hold one text: of two, a few tokens each would be left."""
+
+
 class MaskedRowsConfig(Config):
     """How rows are made, and which of their tokens are chosen."""
 
@@ -48,10 +52,26 @@ class MaskedRowsConfig(Config):
     dynamic: bool = Field(
         True, description="dynamic masking: new masks each time a text is read; false: static masking"
     )
-    short: int | None = Field(
-        None, ge=5, description="sequence length in the first part of the run, shorter than train.window"
+    short: int | list[int] | None = Field(
+        None, description="sequence length in the first part of the run, below train.window; or several: [16, 64]"
     )
-    short_fraction: float = Field(0.9, gt=0, lt=1, description="fraction of the run with the short sequence length")
+    short_fraction: float = Field(0.9, gt=0, lt=1, description="fraction of the run with short sequences")
+    short_masking_rate: float | None = Field(
+        None, gt=0, lt=1, description="fraction to predict in short sequences; by default masking_rate"
+    )
+
+    @property
+    def short_lengths(self) -> list[int]:
+        """The short sequence lengths, in the order of the run."""
+        return [] if self.short is None else [self.short] if isinstance(self.short, int) else self.short
+
+    @field_validator("short")
+    @classmethod
+    def _short_lengths_rise(cls, short: int | list[int] | None) -> int | list[int] | None:
+        lengths = [short] if isinstance(short, int) else short
+        if lengths is not None and (not lengths or lengths[0] < 5 or sorted(set(lengths)) != lengths):
+            raise ValueError(f"{short}: give a length of 5 or more, or several of them, the shortest first: [16, 64]")
+        return short
 
 
 class MaskedConfig(MaskedRowsConfig):
@@ -96,20 +116,23 @@ class MaskedRows(PreTraining):
         if streams:
             raise ValueError("a masked language model has no state from row to row; set train.order=shuffled")
         rows = self._rows(data, batch=batch, window=window, seed=seed)
-        short = self.config.short
-        if short is None:
+        lengths = self.config.short_lengths
+        if not lengths:
             return rows
-        if short >= window:
+        if lengths[-1] >= window:
             raise ValueError(
-                f"objective.short = {short} is not shorter than the window of {window} tokens; "
+                f"objective.short = {self.config.short} is not shorter than the window of {window} tokens; "
                 f"lower it, raise train.window, or set it to none"
             )
-        more = max(1, batch * window // short)
-        return LengthSchedule(
-            self._rows(data, batch=more, window=short, seed=seed), rows, fraction=self.config.short_fraction
-        )
+        short: list[RowLoader] = [
+            self._rows(data, batch=max(1, batch * window // length), window=length, seed=seed, first=True)
+            for length in lengths
+        ]
+        if (masking_rate := self.config.short_masking_rate) is not None:
+            short = [WithMaskingRate(each, masking_rate) for each in short]
+        return LengthSchedule(short, rows, fraction=self.config.short_fraction)
 
-    def _rows(self, data: TextSplit, *, batch: int, window: int, seed: int) -> RowLoader:
+    def _rows(self, data: TextSplit, *, batch: int, window: int, seed: int, first: bool = False) -> RowLoader:
         fixed = not self.config.dynamic
         return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=fixed)
 
@@ -123,7 +146,7 @@ class MaskedRows(PreTraining):
             pieces=self.pieces,
             mask=self.mask,
             unit=self.config.unit,
-            masking_rate=self.config.masking_rate,
+            masking_rate=raw.masking_rate or self.config.masking_rate,
             **fractions,
         )
         return corrupted, draws
@@ -161,15 +184,20 @@ class Masked(MaskedRows):
         """Of a translation no sentence is the next."""
         return {"pairs": "none"} if data == "pairs" else {}
 
-    def _rows(self, data: TextSplit | PairSplit, *, batch: int, window: int, seed: int) -> RowLoader:
-        """Rows of text; of translation pairs, a text and its translation (translation language modelling)."""
+    def _rows(
+        self, data: TextSplit | PairSplit, *, batch: int, window: int, seed: int, first: bool = False
+    ) -> RowLoader:
+        """Rows of text; of translation pairs, a text and its translation (translation language modelling).
+
+        In the `first` part of a run rows may be too short for two texts.
+        """
         if isinstance(data, PairSplit):
             if self.config.pairs != "none":
                 raise ValueError(
                     "translation pairs allow no sentence-pair objective (NSP/SOP); set objective.pairs=none"
                 )
             return TranslationRows(data, frame=self.frame, pad=self.pad, batch=batch, window=window, seed=seed)
-        if self.config.pairs == "none":
+        if self.config.pairs == "none" or (first and window < PAIR_LENGTH):
             return super()._rows(data, batch=batch, window=window, seed=seed)
         return SentencePairs(
             data,
@@ -186,6 +214,9 @@ class Masked(MaskedRows):
     def batch(self, raw: Rows, generator: np.random.Generator) -> Batch:
         fractions = {"mask_fraction": self.config.mask_fraction, "random_fraction": self.config.random_fraction}
         corrupted, _ = self._corrupt(raw, generator, **fractions)
+        if self.extra_positions and raw.pair is None:  # short rows; their loss of pairs is 0
+            rows = len(raw.tokens)
+            raw = raw._replace(pair=np.full(rows, IGNORE), cls=np.zeros(rows, np.int64))
         return make_batch(raw, corrupted)
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
@@ -200,7 +231,7 @@ class Masked(MaskedRows):
             watched["accuracy"] = is_right(filler.logits(chosen), targets)
         if pair:
             scores = require(model, ScoresSentencePairs).score_pairs(hidden).float()
-            sums["pair"] = F.cross_entropy(scores, labels["pair"], reduction="sum")
+            sums["pair"] = F.cross_entropy(scores, labels["pair"], reduction="sum", ignore_index=IGNORE)
             watched["pair_accuracy"] = is_right(scores, labels["pair"])
         return Loss(sums, watched=watched)
 
@@ -220,7 +251,7 @@ def make_batch(raw: Rows, corrupted: Corrupted, **labels: np.ndarray) -> Batch:
         labels["kept"] = kept
     if raw.pair is not None and raw.cls is not None:
         labels |= {"pair": raw.pair, "cls": raw.cls[:, None]}
-        counts["pair"] = len(raw.pair)
+        counts["pair"] = int((raw.pair != IGNORE).sum())
     return Batch(
         {name: torch.from_numpy(value) for name, value in inputs.items() if value is not None},
         {name: torch.from_numpy(value) for name, value in labels.items()},

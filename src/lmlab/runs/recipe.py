@@ -109,7 +109,11 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
         whose = f"{origin} has a separate vocabulary for the source" if origin else "tokenizer.source was given"
         raise ValueError(f"{whose}, which only pairs have: give --source and --target (or --pairs)")
     given = {**_reading(origin, system.objective), **values.get("objective", {})}
-    objective = _objective(str(kind), system.objective, given, data=data.kind)
+    train = values.get("train", {})
+    usual_objective = system.objective
+    if origin is None and "short" not in given and data.kind in ("text", "languages"):
+        usual_objective = system.objective_for({**preset, **model}, window=train.get("window"))
+    objective = _objective(str(kind), usual_objective, given, data=data.kind)
     tuning = system.continued if origin is not None and objective["kind"] in OBJECTIVES else {}
     usual_train = {**system.training, **_rate(system, {**preset, **model}), **tuning}
     recipe = Recipe(
@@ -118,7 +122,7 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
         kind=str(kind),
         model={**preset, **model},
         objective=objective,
-        train=build(TrainConfig, {**usual_train, **values.get("train", {})}, where="train"),
+        train=build(TrainConfig, {**usual_train, **train}, where="train"),
         origin=origin,
     )
     check_abilities(recipe)

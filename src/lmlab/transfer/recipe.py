@@ -23,12 +23,12 @@ from lmlab.training.budget import check_epochs, parse_budget
 
 METHODS = (*TASK_METHODS, "ulmfit")
 """How a run learns a task: which weights learn; ulmfit tunes the language model on the texts first, then is gradual."""
-USUAL_EPOCHS = (3, 20)
+USUAL_EPOCHS = (3, 100)
 """Passes over the examples when all weights learn (Devlin et al. 2019, A.3: 2 to 4), and at most where they are few."""
-EPOCHS = {"frozen": (20, 200), "mix": (20, 200), "gradual": (10, 50), "ulmfit": (10, 50)}
+EPOCHS = {"frozen": (20, 200), "mix": (20, 200), "gradual": (10, 100), "ulmfit": (10, 100)}
 """The same for other methods; in most epochs of gradual unfreezing some layers do not learn yet (its authors: 50)."""
-LEAST_STEPS = 150
-"""Small sets are read more often, so that there are enough steps."""
+LEAST_STEPS = 500
+"""Small sets are read more often, so that there are enough steps (benchmarks/few_labels.py)."""
 RATE, RATE_WIDTH = 5e-5, 768
 """The learning rate for BERT base, and its width; narrower models take larger steps (Yang et al. 2021)."""
 LAYER_DECAY = 0.7

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from lmlab.data.loaders.framing import FlatTexts, Integers, frame_rows
 from lmlab.data.loaders.loader import CombinedLoader, Loader
+from lmlab.data.loaders.mixed import MixedLoader
 from lmlab.data.loaders.streams import Tokens
 from lmlab.tokenizers.frames import Frame
 
@@ -23,6 +26,7 @@ class Rows(NamedTuple):
     lengths: Integers | None = None  # [B] without padding; None if no row has any
     positions: Integers | None = None  # [B, T] unless they are counted from 0
     cls: Integers | None = None  # [B] the position of [CLS], at which a pair is classified
+    masking_rate: float | None = None  # the fraction of the tokens to mask; None: that of the objective
 
 
 class RowLoader(Loader):
@@ -79,34 +83,60 @@ class TextRows(RowLoader):
         return starts
 
 
+class WithMaskingRate(RowLoader):
+    """The rows of another loader, of whose tokens a fraction of their own is masked."""
+
+    def __init__(self, inner: RowLoader, masking_rate: float) -> None:
+        self.inner, self.masking_rate = inner, masking_rate
+        self.batch_size, self.window, self.steps_per_epoch = inner.batch_size, inner.window, inner.steps_per_epoch
+
+    @property
+    def units_per_step(self) -> Mapping[str, float]:
+        return self.inner.units_per_step
+
+    def batch(self, step: int) -> Rows:
+        return self.inner.batch(step)._replace(masking_rate=self.masking_rate)
+
+
 class LengthSchedule(CombinedLoader, RowLoader):
     """Short rows for the first fraction of a run, then rows of the whole window, with as many tokens in each batch.
 
     Devlin et al. 2019, appendix A.2: 90% of the steps at 128 tokens, since attention costs the square of the length,
-    the rest at 512 to learn the positions. Until `plan` gives the number of steps, as in validation, every batch has
-    the whole window.
+    the rest at 512 to learn the positions. Several short lengths come one after the other, with the same number of
+    steps each. Where the number of steps is not known, because the budget is a time, the lengths alternate in random
+    order. Until `plan` is called, as in validation, every batch has the whole window.
     """
 
-    def __init__(self, short: RowLoader, long: RowLoader, *, fraction: float) -> None:
-        self.short, self.long, self.fraction = short, long, fraction
-        self.short_steps = 0
+    def __init__(self, short: Sequence[RowLoader], long: RowLoader, *, fraction: float) -> None:
+        """`fraction` is that of the steps with short rows."""
+        self.long, self.fraction = long, fraction
+        self._parts: list[tuple[float, Loader]] = [(fraction / len(short), loader) for loader in short]
+        self._parts.append((1 - fraction, long))
+        self.ends = [0] * len(short)
+        self.alternating: MixedLoader | None = None
         self.batch_size = long.batch_size
         self.window = long.window
-        self.steps_per_epoch = fraction * short.steps_per_epoch + (1 - fraction) * long.steps_per_epoch
+        self.steps_per_epoch = sum(part * loader.steps_per_epoch for part, loader in self._parts)
 
     @property
     def parts(self) -> list[tuple[float, Loader]]:
-        return [(self.fraction, self.short), (1 - self.fraction, self.long)]
+        return self._parts
 
     def plan(self, total_steps: int | None) -> None:
-        """Set how many batches are short."""
+        """Set how many batches have each length."""
         if total_steps is None:
-            raise ValueError(
-                "objective.short makes the rows of the first part of a run short, and a budget in time does not say "
-                "where that part ends; give the budget in steps, tokens, epochs or flops, or objective.short=none"
-            )
-        self.short_steps = round(self.fraction * total_steps)
+            named = {str(number): part for number, part in enumerate(self.parts)}
+            loaders = {name: loader for name, (_, loader) in named.items()}
+            fractions = {name: fraction for name, (fraction, _) in named.items()}
+            self.alternating = MixedLoader(loaders, fractions, seed=0)
+        else:
+            self.alternating = None
+            short = len(self.ends)
+            self.ends = [round(self.fraction * total_steps * (part + 1) / short) for part in range(short)]
 
     def batch(self, step: int) -> Rows:
-        first = self.short_steps
-        return self.short.batch(step) if step < first else self.long.batch(step - first)
+        if self.alternating is not None:
+            return cast(Rows, self.alternating.batch(step))
+        part = bisect_right(self.ends, step)
+        first = self.ends[part - 1] if part else 0
+        return cast(Rows, self.parts[part][1].batch(step - first))

@@ -21,6 +21,8 @@ from lmlab.models.defaults.system import (
 BERT_BASE: Settings = {"width": 768, "heads": 12, "layers": 12, "window": 512, "dropout": 0.1}
 BERT_LARGE: Settings = {"width": 1024, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1}
 
+SHORT_ROWS = (16, 32, 64)
+
 ENCODERS = (
     System(
         "bert",
@@ -32,6 +34,7 @@ ENCODERS = (
         does=("masks", "pairs", "vectors"),
         sizes={"tiny": TINY, "small": SMALL, "medium": MEDIUM, "base": BERT_BASE, "large": BERT_LARGE},
         objective={"kind": "masked", "pairs": "next-sentence"},
+        short_rows=SHORT_ROWS,
         tokenizer="wordpiece:4096",
         frame=SENTENCES,
         training={**ADAMW, "rate": 2e-3, "schedule": "linear", "warmup": 100},
@@ -48,6 +51,7 @@ ENCODERS = (
         does=("masks", "pairs", "vectors"),
         sizes={"tiny": TINY, "small": SMALL, "medium": MEDIUM, "base": BERT_BASE},
         objective={"kind": "masked", "pairs": "next-sentence"},
+        short_rows=SHORT_ROWS,
         tokenizer="wordpiece:8192,cased",
         frame=SENTENCES,
         training={**ADAMW, "rate": 2e-3, "schedule": "linear", "warmup": 100},
@@ -84,6 +88,7 @@ ENCODERS = (
         does=("masks", "vectors"),
         sizes={"tiny": TINY, "small": SMALL, "medium": MEDIUM, "base": BERT_BASE, "large": BERT_LARGE},
         objective={"kind": "masked", "pairs": "none"},
+        short_rows=SHORT_ROWS,
         frame=SENTENCES,
         training={**ADAMW, "rate": 2e-3, "schedule": "linear", "warmup": 100},
         tuned_width=64,
@@ -99,6 +104,7 @@ ENCODERS = (
         does=("masks", "vectors"),
         sizes={"tiny": TINY, "small": SMALL, "medium": MEDIUM, "base": BERT_BASE, "large": BERT_LARGE},
         objective={"kind": "masked", "pairs": "none"},
+        short_rows=SHORT_ROWS,
         tokenizer="unigram:8192",
         frame=SENTENCES,
         training={**ADAMW, "rate": 2e-3, "schedule": "linear", "warmup": 100},
@@ -123,6 +129,7 @@ ENCODERS = (
             "xxlarge": {"width": 4096, "heads": 64, "layers": 12, "window": 512, "dropout": 0.0},
         },
         objective={"kind": "masked", "pairs": "sentence-order"},
+        short_rows=SHORT_ROWS,
         tokenizer="unigram:4096",
         frame=SENTENCES,
         training={**ADAMW, "rate": 2e-3, "schedule": "linear", "warmup": 100},
@@ -149,6 +156,7 @@ ENCODERS = (
         },
         default_size="mini",  # the paper's `small` is no small model on a CPU
         objective={"kind": "replaced"},
+        short_rows=SHORT_ROWS,
         tokenizer="wordpiece:4096",
         frame=SENTENCES,
         training={**ADAMW, "rate": 2e-3, "schedule": "linear", "warmup": 100},

@@ -43,6 +43,14 @@ ADAMW: Settings = {"optimizer": "adamw", "schedule": "cosine", "batch": 16, "cli
 """What most systems are trained with; each adds its learning rate."""
 
 
+CPU_WINDOW = 256
+"""The longest window of the sizes for a CPU; the published ones of masked models have 512."""
+SHORTEST_WINDOW = 64
+"""The shortest window for which rows are shorter at first."""
+SHORT: Settings = {"short_fraction": 0.8, "short_masking_rate": 0.4}
+"""The fraction of the steps with short rows, and of their tokens that are masked."""
+
+
 @dataclass(frozen=True)
 class System:
     """One row of the lineage: what a system is, its presets, and the defaults that suit it."""
@@ -62,6 +70,8 @@ class System:
     default_size: str = "small"
     """The preset that is used unless the user names another; it trains on a CPU."""
     objective: Settings = field(default_factory=lambda: {"kind": "causal"})
+    short_rows: tuple[int, ...] = ()
+    """Row lengths with which pre-training begins at a size for a CPU (objective.short)."""
     reads: tuple[str, ...] = ("text",)
     """The kinds of data that it learns from (lmlab.data.DATA); DATA without a kind is of the first."""
     tokenizer: str | None = "bpe:4096"
@@ -75,6 +85,22 @@ class System:
     continued: Settings = field(default_factory=dict)
     """Settings of `train` that differ where it starts from the weights of a run, on other text."""
     task: TaskDefaults = LAST_VECTOR
+
+    def objective_for(self, model: Settings, *, window: Any = None) -> Settings:
+        """The settings of the objective for a size; at those for a CPU a masked model begins with short rows.
+
+        With rows of the whole window a small one predicts little more than frequent tokens for long, because it must
+        learn which vector stands for which position (benchmarks/masked_pretraining.py). Published sizes, whose window
+        is longer, keep what was published. `window` is the length of the rows, if it is not that of the model.
+        """
+        longest = model.get("window")
+        window = longest if window is None else window
+        if not isinstance(longest, int) or not isinstance(window, int):
+            return self.objective
+        lengths = [length for length in self.short_rows if 2 * length <= window]
+        if not lengths or window < SHORTEST_WINDOW or longest > CPU_WINDOW:
+            return self.objective
+        return {**self.objective, "short": lengths, **SHORT}
 
     def preset(self, size: str | None = None) -> dict[str, Any]:
         """The settings of a size, or of the default one; a ValueError names the sizes that there are."""
