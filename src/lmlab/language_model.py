@@ -18,6 +18,7 @@ from lmlab.decoding.kind_view import KindView
 from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score
 from lmlab.decoding.translator import Searching, Translation
+from lmlab.layers.kernels import calibration
 from lmlab.layers.kernels.linear import round_weights
 from lmlab.layers.kernels.low_precision import Precision, check_precision
 from lmlab.media_methods import MediaMethods
@@ -53,10 +54,13 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", weights: str =
 
     >>> lm = lmlab.load("runs/book")
     """
+    from lmlab.data.readers.files import cache_folder
     from lmlab.runs.model_files import load_frame, load_model, load_source_tokenizer
     from lmlab.runs.storage import TASK
 
     path = Path(check_path("path", path))
+    if measured := calibration.load(cache_folder()):
+        calibration.use(measured)
     if not path.exists():
         raise ValueError(f"{path} does not exist; a run directory is made by: lmlab train MODEL TEXT -o {path}")
     precision = check_precision(weights)

@@ -80,3 +80,13 @@ def test_it_imports_no_package_of_an_extra() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"PIL", "fastapi", "symusic", "gymnasium", "sklearn", "matplotlib", "h5py", "sentencepiece", "sacrebleu"}
     assert heavy & set(done.stdout.split()) == set()
+
+
+def test_kernels_are_measured_and_remembered(run_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "cache"))
+    assert by_name()["choice of kernels"].value == "defaults"
+    said = run_command("doctor", "--calibrate", "--json")
+    assert said.code == 0
+    values = {each["name"]: each for each in json.loads(said.out)["findings"]}
+    assert values["choice of kernels"]["value"].startswith("measured: few_prepared ")
+    assert (tmp_path / "cache" / "kernels.json").is_file()

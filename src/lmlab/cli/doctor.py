@@ -11,6 +11,9 @@ SIGNS = {"ok": "[green]ok[/green]", "missing": "[yellow]–[/yellow]", "problem"
 
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure which kernels are fastest here, and remember it.")
+    ] = False,
 ) -> None:
     """Check this machine: what works, and what to install.
 
@@ -22,9 +25,16 @@ def doctor(
       lmlab doctor
 
       lmlab doctor --json
-    """
-    from lmlab.cli.diagnosis import examine
 
+      lmlab doctor --calibrate
+
+    --calibrate takes about a second on a quiet machine. Later commands that use a model choose their kernels by it;
+    without it they use defaults. Results change by rounding at most.
+    """
+    from lmlab.cli.diagnosis import calibrate_kernels, examine
+
+    if calibrate:
+        calibrate_kernels()
     found = examine()
     problems = [each for each in found if each.state == "problem"]
     if json:

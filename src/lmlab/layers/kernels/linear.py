@@ -9,16 +9,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.layers.kernels.calibration import thresholds
+from lmlab.layers.kernels.calibration import Pair, Thresholds, measure, thresholds
 from lmlab.layers.kernels.low_precision import (
     Int8,
     LowPrecision,
     Precision,
     check_no_gradient,
+    exact_kernels,
     round_weight,
     warn_if_slow,
 )
+from lmlab.layers.kernels.training_linear import linear_with_gradients
 
+FEW = 32
+"""At most this number of vectors is multiplied as W xᵀ instead of x Wᵀ, where nothing is prepared."""
+LARGE = 3 * 2**17
+"""Weights from which on a product with a single vector is worth two threads, where nothing is prepared."""
 SCALE = "weight_scale"
 """The buffer with the scales of the outputs of a weight in int8."""
 ROOM = 2**28
@@ -40,6 +46,10 @@ class Prepared:
         """W x + b for a few vectors, in single precision."""
         if rows > 1 or self._two_threads:
             return _by_onednn(x, self._blocks, bias)
+        return self.times_vector(x, bias)
+
+    def times_vector(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """W x + b for one vector, in one thread."""
         vector = x.view(-1)
         y = torch.mv(self._columns, vector) if bias is None else torch.addmv(bias, self._columns, vector)
         return y.view(*x.shape[:-1], -1)
@@ -169,19 +179,17 @@ def linear(
         check_no_gradient(x)
         read: Any = prepared.read(x)
         return prepared.times(read, bias)
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or x.dtype != torch.float32:
+    if torch.is_grad_enabled():
+        return linear_with_gradients(x, weight, bias)
+    if torch.compiler.is_compiling() or x.dtype != torch.float32:
         return F.linear(x, weight, bias)
     rows = x.numel() // x.shape[-1]
     if prepared is not None and rows <= thresholds().few_prepared and prepared.fits(weight):
         return prepared.times(x, rows, bias)
-    if rows > thresholds().few or x.device.type != "cpu" or weight.dtype != torch.float32:
+    if rows > FEW or x.device.type != "cpu" or weight.dtype != torch.float32:
         return F.linear(x, weight, bias)
     if rows == 1:
-        return (
-            _by_onednn(x, weight, bias)
-            if weight.numel() >= thresholds().large and _has_onednn()
-            else F.linear(x, weight, bias)
-        )
+        return _by_onednn(x, weight, bias) if weight.numel() >= LARGE and _has_onednn() else F.linear(x, weight, bias)
     flat = x.reshape(rows, -1)
     y = torch.mm(weight, flat.t()) if bias is None else torch.addmm(bias[:, None], weight, flat.t())
     return y.t().reshape(*x.shape[:-1], -1)
@@ -211,3 +219,30 @@ def apply_both(x: Tensor, one: Linear, two: Linear) -> tuple[Tensor, Tensor]:
 
 def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return cast(Tensor, torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], ""))
+
+
+def calibrate() -> Thresholds:
+    """Measure for about a second which kernels are the fastest from which size on."""
+
+    def weight_of(width: int) -> Tensor:
+        return torch.randn(width, width)
+
+    def prepared_or_not(rows: int) -> Pair:
+        weight, x = weight_of(768), torch.randn(rows, 768)
+        prepared = Prepared(weight)
+        return Pair(lambda: prepared.times(x, 2, None), lambda: F.linear(x, weight))
+
+    def one_thread_or_all(width: int) -> Pair:
+        weight, x = weight_of(width), torch.randn(1, width)
+        prepared = Prepared(weight)
+        return Pair(lambda: prepared.times_vector(x, None), lambda: prepared.times(x, 2, None))
+
+    def plain_or_packed(width: int) -> Pair:
+        whole = Int8.of(weight_of(width))
+        numbers = whole.read(torch.randn(16, width)).numbers
+        return Pair(lambda: whole.sums(numbers, "plain"), lambda: whole.sums(numbers, "packed"))
+
+    if not _has_onednn() or exact_kernels().names != ("plain", "packed"):
+        return thresholds()
+    with torch.no_grad():
+        return measure((prepared_or_not, one_thread_or_all, plain_or_packed))

@@ -66,13 +66,12 @@ class Int8:
 
     def times(self, rows: Rows, bias: Tensor | None) -> Tensor:
         """W x + b."""
-        sums = self._sums(rows.numbers)
+        sums = self.sums(rows.numbers, choose_kernel(len(rows.numbers), self.weight.numel()))
         y = sums.mul_(rows.scales) if bias is None else torch.addcmul(bias, sums, rows.scales)
         return y.view(*rows.shape[:-1], -1)
 
-    def _sums(self, numbers: Tensor) -> Tensor:
+    def sums(self, numbers: Tensor, kernel: Kernel) -> Tensor:
         """s_W ∘ (Q_W q_x) of numbers [N, I] -> [N, O]."""
-        kernel = choose_kernel(len(numbers), self.weight.numel())
         if kernel == "plain":
             return torch._int_mm(numbers, self.weight.t()) * self.scales
         if kernel == "packed":
