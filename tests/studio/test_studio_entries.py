@@ -194,6 +194,19 @@ def colours(folder: Path) -> dict[str, int]:
     return {each["name"]: each["colour"] for each in RunStore(folder).summaries()}
 
 
+def test_runs_that_read_no_text_are_not_offered_for_one(client: Any, runs: Path) -> None:
+    assert {"next token", "vectors"} <= set(entry(client, "lstm")["does"])
+    recipe = json.loads((runs / "lstm/recipe.json").read_text())
+    for kind, able in (("notes", False), ("episodes", False), ("mixture", True)):
+        recipe["data"]["kind"] = kind
+        (runs / "lstm/recipe.json").write_text(json.dumps(recipe))
+        assert ("next token" in entry(client, "lstm")["does"]) == able
+    config = json.loads((runs / "counts/config.json").read_text())
+    (runs / "counts/recipe.json").unlink()
+    (runs / "counts/config.json").write_text(json.dumps({**config, "kind": "captioner"}))
+    assert entry(client, "counts")["does"] == ["captions"]
+
+
 def test_more_runs_than_colours_share_them_evenly() -> None:
     found = Counter(number_colours({f"run {n}": 3 for n in range(25)}).values())
     assert sorted(found.values()) == [2] * 5 + [3] * 5

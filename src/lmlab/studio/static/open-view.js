@@ -23,6 +23,6 @@ export const withDefaultRuns = (view, state, runs) => {
     state.run = largestGroup(fits)
       .slice(0, view.first ?? 1)
       .map(run => run.name);
-  if (state.run === "") state.run = fits[0].name;
+  if (state.run === "") state.run = largestGroup(fits)[0].name;
   return state;
 };

@@ -29,7 +29,7 @@ that this with from have they were been which when what there their would will y
 them some only other very upon such said more after before where these those should being every though over
 eine einen einem einer eines nicht auch sich sind wird werden wurde haben hatte dass diese dieser dieses diesem
 diesen oder aber wenn noch nach über unter durch sein seine seinen seinem seiner ihre ihren ihrem ihrer mich dich
-kann schon sehr mehr etwas einige mehrere während
+kann schon sehr mehr etwas einige mehrere während zwei drei vier fünf three four five
 dans pour avec plus cette mais elle nous vous leur leurs tout tous comme être avait était sont même sans aussi
 para como pero este esta estos estas había cuando donde todo todos sobre entre hasta desde porque también muito
 mais isso esse essa pela pelo quando onde
