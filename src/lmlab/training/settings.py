@@ -119,7 +119,9 @@ class TrainConfig(Config):
     save_seconds: float = Field(60.0, ge=0, description="seconds between checkpoints (0: after every step)")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        "auto", description="numeric precision of the forward pass; auto: bf16 on a GPU that supports it, else fp32"
+        "auto",
+        description="numeric precision of matrix products; weights, norms and losses are fp32. auto: bf16 on a GPU "
+        "that has it, and on a CPU that has it for gpt2, llama and bert from a million parameters on; else fp32",
     )
     memory: str | None = Field(
         None,
