@@ -94,8 +94,7 @@ def compare(row: str, beams: int, *, repeats: int, threads: int) -> None:
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=5)
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    parser = make_parser(__doc__, repeats=5, rows=ROWS)
     parser.add_argument("--beams", nargs="+", type=int, default=[4, 1])
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

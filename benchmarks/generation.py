@@ -102,8 +102,7 @@ def compare(row: str, batch: int, tokens: int, *, repeats: int, threads: int) ->
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=5)
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    parser = make_parser(__doc__, repeats=5, rows=ROWS)
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 16])
     parser.add_argument("--tokens", type=int, default=128, help="new tokens of each text")
     arguments = parser.parse_args()
