@@ -68,7 +68,7 @@ def contestants(row: str, beams: int, *, threads: int) -> dict[str, Callable[[],
         )
         return torch.tensor([[int(token[1:]) for token in each.hypotheses[0]] for each in found])
 
-    engines = ctranslate2_models(theirs, "BartLoader" if row == "bart" else "MarianMTLoader", threads=threads)
+    engines = ctranslate2_models(theirs, "BartLoader", threads=threads)
     return {
         "lmlab": partial(our_texts, ours),
         "lmlab int8": partial(our_texts, rounded(ours, "int8")),

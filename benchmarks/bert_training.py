@@ -4,9 +4,9 @@
 
 Both train the same shape (L4 d256 h4 T256 B16, vocabulary 8192) on the same tokens with 15% masks: exact GELU, one
 dropout everywhere, tied embeddings, no pooler and no sentence pairs, gradient clipping at 1 and AdamW (lmlab with
-the fused one of PyTorch, transformers with its default and with the fused one). glibc keeps freed buffers, for both
-alike, as lmlab does in training. lmlab computes scores, and the last layer but for its keys and values, at the masks
-only; the last row has the head of transformers called at the masks only, too.
+the fused one of PyTorch, transformers with its default and with the fused one); also in bf16 by autocast. glibc keeps
+freed buffers, for both alike, as lmlab does in training. lmlab computes scores, and the last layer but for its keys and
+values, at the masks only; the last row has the head of transformers called at the masks only, too.
 Before timing, both are given the same weights and must have the same loss. Printed: tokens/s (median) and the ratio.
 """
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from lmlab.models.abilities import FillsMasks, require
 from lmlab.training.devices import keep_buffers
 from peers import same_weights, training_steps
-from timing import make_parser, print_rows, take_turns
+from timing import choose_clock, make_parser, print_rows, processor, take_turns
 
 LAYERS, WIDTH, HEADS, WINDOW, BATCH, VOCABULARY = 4, 256, 4, 256, 16, 8192
 MASKS = round(0.15 * WINDOW)
@@ -67,7 +67,7 @@ def contestants(dropout: float) -> dict[str, Callable[[], None]]:
         "transformers, fused AdamW": lambda: theirs["fused"](inputs, labels=labels).loss,
         "transformers, fused, head at masks only": their_loss_at_masks,
     }
-    return training_steps(losses, (ours, *theirs.values()), decay=DECAY)
+    return training_steps(losses, (ours, *theirs.values()), decay=DECAY, halves=True)
 
 
 def main() -> None:
@@ -75,7 +75,9 @@ def main() -> None:
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    choose_clock(arguments)
     keep_buffers()
+    print(processor())
     for dropout in arguments.dropout:
         times = take_turns(contestants(dropout), repeats=arguments.repeats)
         shape = f"L{LAYERS} d{WIDTH} h{HEADS} T{WINDOW} B{BATCH} V{VOCABULARY}"

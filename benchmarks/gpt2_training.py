@@ -4,9 +4,10 @@
 
 All train the same shape on the same tokens with the tanh GELU, one dropout everywhere, tied embeddings, gradient
 clipping at 1 and AdamW (lmlab and the plain model with PyTorch's fused one, transformers with its default and with the
-fused one). glibc keeps freed buffers, for all alike, as lmlab's training does. Printed: tokens/s (median), the ratio to
-transformers, and the fraction of the machine's matrix limit, which is measured in the same run by a product of two
-1024 x 1024 matrices; FLOPs are counted as 3 forward passes.
+fused one). Each also in bf16 by autocast, where the CPU has it; weights, gradients and optimizer stay fp32. glibc
+keeps freed buffers, for all alike, as lmlab's training does. Printed: tokens/s (median), the ratio to transformers in
+fp32, and the fraction of the machine's matrix limit in fp32 or bf16, which is measured in the same run by a product of
+two 1024 x 1024 matrices; FLOPs are counted as 3 forward passes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 from lmlab.models.gpt import GPTConfig
 from lmlab.models.gpt2 import GPT2
 from lmlab.training.devices import keep_buffers
-from timing import make_parser, matrix_limit, print_rows, stepper, take_turns
+from timing import BF16, choose_clock, half_steps, make_parser, matrix_limit, print_rows, processor, stepper, take_turns
 
 DECAY = 0.1
 ROWS = {  # layers, width, heads, window, batch, vocabulary
@@ -105,23 +106,26 @@ def contestants(row: str, dropout: float, compiled: bool) -> tuple[dict[str, Cal
     steps = {
         name: stepper(model, loss, fused=name != "transformers", decay=DECAY) for name, (model, loss) in losses.items()
     }
+    steps |= half_steps(losses, decay=DECAY)
     return steps, 3 * ours.pretraining_flops(window) * targets.numel()
 
 
 def compare(row: str, dropout: float, *, compiled: bool, repeats: int) -> None:
     steps, flops = contestants(row, dropout, compiled)
-    limit = matrix_limit()
+    dtypes = (torch.float32, torch.bfloat16)
+    limits = {dtype: matrix_limit(dtype) for dtype in dtypes}
     times = take_turns(steps, repeats=repeats, calls=20 if row == "char" else 1)
-    limit = max(limit, matrix_limit())
+    limits = {dtype: max(limits[dtype], matrix_limit(dtype)) for dtype in dtypes}
     layers, width, heads, window, batch, vocabulary = ROWS[row]
     shape = f"L{layers} d{width} h{heads} T{window} B{batch} V{vocabulary}"
-    print(f"\n{row} ({shape}), dropout {dropout}; matrix limit {limit / 1e9:.0f} GFLOP/s")
+    fp32, bf16 = (f"{limit / 1e9:.0f}" for limit in limits.values())
+    print(f"\n{row} ({shape}), dropout {dropout}; matrix limit {fp32} GFLOP/s, in bf16 {bf16}")
     print_rows(
         times,
         work=batch * window,
         unit="tokens",
         peer="transformers",
-        note=lambda _, seconds: f"{flops / seconds / limit:4.0%} of the limit",
+        note=lambda name, seconds: f"{flops / seconds / limits[dtypes[name.endswith(BF16)]]:4.0%} of the limit",
     )
 
 
@@ -131,7 +135,9 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="add torch.compile of lmlab's model")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    choose_clock(arguments)
     keep_buffers()
+    print(processor())
     for row, dropout in itertools.product(arguments.rows, arguments.dropout):
         compare(row, dropout, compiled=arguments.compile, repeats=arguments.repeats)
 

@@ -15,7 +15,7 @@ from lmlab.interop.huggingface import read_model
 from lmlab.layers.kernels.linear import round_weights
 from lmlab.layers.kernels.low_precision import check_precision
 from lmlab.models.model import Model
-from timing import stepper
+from timing import half_steps, stepper
 
 WINDOW, START = 64, 0
 """Positions of a translator, and the token that begins its texts."""
@@ -50,21 +50,22 @@ def translator(
 
 
 def training_steps(
-    losses: Mapping[str, Callable[[], Tensor]], models: Iterable[nn.Module], *, decay: float
+    losses: Mapping[str, Callable[[], Tensor]], models: Iterable[nn.Module], *, decay: float, halves: bool = False
 ) -> dict[str, Callable[[], None]]:
     """A training step for each loss and its model; all must have the same first loss without dropout.
 
-    `transformers` has its default AdamW, the others the fused one of PyTorch.
+    `transformers` has its default AdamW, the others the fused one of PyTorch. With `halves` those also in bf16.
     """
     by_name = dict(zip(losses, models, strict=True))
     with torch.no_grad():
         values = [loss().item() for name, loss in losses.items() if by_name[name].eval()]
     if max(values) - min(values) > 1e-4:
         raise SystemExit(f"the losses differ: {values}")
-    return {
+    steps = {
         name: stepper(by_name[name].train(), loss, fused=name != "transformers", decay=decay)
         for name, loss in losses.items()
     }
+    return steps | (half_steps({name: (by_name[name], losses[name]) for name in losses}, decay=decay) if halves else {})
 
 
 def same_tokens(
@@ -96,6 +97,9 @@ def ctranslate2_models(theirs: nn.Module, loader: str, *, threads: int) -> dict[
     except ImportError:
         print("ctranslate2 is not installed, so it is left out")
         return {}
+    if loader == "BartLoader":  # settings that its converter reads, and transformers has no longer
+        theirs.config.normalize_before = False
+        theirs.config.normalize_embedding = "Marian" not in type(theirs).__name__
     spec = getattr(converters, loader)().get_model_spec(theirs)
     names = [f"t{number}" for number in range(theirs.config.vocab_size)]
     encodes = loader == "BertLoader"

@@ -45,7 +45,7 @@ from lmlab.training.step import Step
 from timing import make_parser
 
 MODELS: dict[str, dict[str, Any]] = {
-    "gpt2": {"size": "124M", "vocabulary": 50257, "window": 256, "batch": 4},
+    "gpt2": {"size": "124M", "vocabulary": 50257, "window": 128, "batch": 4},
     "lstm": {"size": "medium", "vocabulary": 10_000, "window": 35, "batch": 20},
 }
 QUICK: dict[str, dict[str, Any]] = {

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import platform
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+
+from lmlab.layers.kernels.training_linear import cached_casts
+
+INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_bf16", "asimd", "bf16")
+
+BF16 = ", bf16"
+"""Ends the names of contestants under autocast."""
+_clock = time.perf_counter
 
 
 def make_parser(description: str | None, *, repeats: int, rows: Iterable[str] = ()) -> argparse.ArgumentParser:
@@ -18,26 +28,63 @@ def make_parser(description: str | None, *, repeats: int, rows: Iterable[str] = 
     parser.add_argument("--threads", type=int, default=2)
     if names := list(rows):
         parser.add_argument("--rows", nargs="+", choices=names, default=names, help="some of the rows; all by default")
+    parser.add_argument(
+        "--processor",
+        action="store_true",
+        help="processor seconds (with --threads 1), not the clock: for a busy machine",
+    )
     return parser
 
 
-def matrix_limit() -> float:
+def choose_clock(options: argparse.Namespace) -> None:
+    """Measure processor seconds from now on, if the options say so."""
+    global _clock
+    _clock = time.process_time if options.processor else time.perf_counter
+
+
+def processor() -> str:
+    """The CPU's name and those of its instruction sets that matter for products."""
+    path = Path("/proc/cpuinfo")
+    fields = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line) if path.is_file() else {}
+    fields = {name.strip(): value.strip() for name, value in fields.items()}
+    flags = [name for name in INSTRUCTIONS if name in fields.get("flags", "").split()]
+    return f"{fields.get('model name', platform.machine())} ({' '.join(flags)}), torch {torch.__version__}"
+
+
+def matrix_limit(dtype: torch.dtype = torch.float32) -> float:
     """FLOP/s of a product of two 1024 x 1024 matrices, the best of several."""
-    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    a, b = torch.randn(1024, 1024).to(dtype), torch.randn(1024, 1024).to(dtype)
     return 2 * 1024**3 / min(seconds(lambda: torch.mm(a, b)) for _ in range(20))
 
 
-def stepper(model: nn.Module, loss: Callable[[], Tensor], *, fused: bool, decay: float) -> Callable[[], None]:
-    """A training step: gradients, clipping at 1, AdamW."""
+def stepper(
+    model: nn.Module, loss: Callable[[], Tensor], *, fused: bool, decay: float, half: bool = False
+) -> Callable[[], None]:
+    """A training step: gradients, clipping at 1, AdamW; with `half` the loss is computed under autocast in bf16."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=decay, fused=fused or None)
 
     def step() -> None:
-        loss().backward()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half), cached_casts():
+            value = loss()
+        value.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
     return step
+
+
+def half_steps(
+    losses: Mapping[str, tuple[nn.Module, Callable[[], Tensor]]], *, decay: float
+) -> dict[str, Callable[[], None]]:
+    """The same steps in bf16 with the fused AdamW, on the same models; none where the CPU has no bf16."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return {}
+    return {
+        f"{name}{BF16}": stepper(model, loss, fused=True, decay=decay, half=True)
+        for name, (model, loss) in losses.items()
+        if "fused" in name or name == "lmlab"
+    }
 
 
 def take_turns(
@@ -54,9 +101,9 @@ def take_turns(
 
 
 def seconds(run: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+    begin = _clock()
     run()
-    return time.perf_counter() - begin
+    return _clock() - begin
 
 
 def print_rows(

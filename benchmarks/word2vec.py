@@ -1,6 +1,6 @@
 """word2vec on WikiText-2 against gensim in the same run: words per second, and what the vectors know.
 
-python benchmarks/word2vec.py [--epochs 5] [--threads 1] [--seeds 1] [--text FILE] [--gensim FOLDER]
+python benchmarks/word2vec.py [--epochs 5] [--threads 1] [--seeds 1] [--precision auto] [--batch 16] [--gensim FOLDER]
 
 Both: skip-gram and CBOW, 100 dimensions, 5 words to each side, 5 negatives, threshold 1e-3, words seen 5 times. gensim
 updates by SGD (0.025 down to 0) pair by pair, lmlab by Adagrad (0.1 down to 0) in batches of 2,048 words. Words per
@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -55,14 +55,14 @@ def judge(vectors: WordVectors) -> Judged:
     return Judged(right / max(1, asked), asked, said.spearman or float("nan"), said.asked)
 
 
-def ours(text: Path, epochs: int, variant: str, seed: int) -> Trained:
+def ours(text: Path, epochs: int, variant: str, seed: int, settings: dict[str, Any]) -> Trained:
     recipe = make_recipe(
         {
             "data": {"text": str(text), "split": [0.99, 0.01, 0.0]},
             "tokenizer": {"spec": "words:min=5"},
             "model": {"kind": "word2vec", "size": "small"},
             "objective": {"variant": variant},
-            "train": {"budget": f"{epochs}epochs", "evaluations": 1, "seed": seed},
+            "train": {"budget": f"{epochs}epochs", "evaluations": 1, "seed": seed, **settings},
         }
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -96,7 +96,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--text", type=Path, default=None)
     parser.add_argument("--gensim", type=Path, default=None, help="folder that has gensim")
+    parser.add_argument("--precision", default="auto", choices=["auto", "fp32", "bf16"])
+    parser.add_argument("--batch", type=int, default=16, help="rows of 128 words in a batch of lmlab")
     arguments = parser.parse_args()
+    settings = {"precision": arguments.precision, "batch": arguments.batch}
     need("analogies")
     if arguments.text is None:
         need("wikitext2")
@@ -111,7 +114,7 @@ def main() -> None:
     for variant in ("skip-gram", "cbow"):
         pairs = [
             (
-                ours(text, arguments.epochs, variant, seed),
+                ours(text, arguments.epochs, variant, seed, settings),
                 theirs(text, arguments.epochs, arguments.threads, variant, seed),
             )
             for seed in seeds

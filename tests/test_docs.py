@@ -268,6 +268,14 @@ def test_every_setting_of_training_is_in_its_guide() -> None:
     assert sorted(set(TrainConfig.model_fields) - named) == []
 
 
+@pytest.mark.parametrize(("command", "guide"), [("train", "training"), ("finetune", "fine-tuning")])
+def test_every_option_is_in_the_guide_of_its_command(command: str, guide: str) -> None:
+    page = (ROOT / "docs/guides" / f"{guide}.md").read_text(encoding="utf-8")
+    known = options_of(command) - {"--help"}
+    assert len(known) > 20
+    assert [option for option in sorted(known) if not re.search(rf"{option}(?![\w-])", page)] == []
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     wrong = []
     for page in [*PAGES, ROOT / "CHANGELOG.md"]:

@@ -18,7 +18,9 @@ import sys
 import time
 from pathlib import Path
 
+import torch
 from benchmarks.reliability.figures import Scale
+from benchmarks.reliability.processes import import_everything
 
 FIGURES = {
     "kills": "kills",
@@ -29,6 +31,15 @@ FIGURES = {
     "bombs": "payloads",
     "round-trips": "round_trips",
     "full-disk": "faults",
+    "releases": "inputs",
+    "nan": "inputs",
+    "corpora": "inputs",
+    "widths": "inputs",
+    "sharing": "together",
+    "sigterm": "together",
+    "network": "together",
+    "restarts": "together",
+    "soak": "soak",
 }
 """The figures by name, each a function of that name in the module."""
 
@@ -44,6 +55,8 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(sorted(unknown))} (known: {', '.join(FIGURES)})")
     given.folder.mkdir(parents=True, exist_ok=True)
     os.environ["LMLAB_CACHE"] = str((given.folder / "cache").resolve())
+    import_everything()
+    torch.set_num_threads(1)  # processes that are forked would wait for the threads of this one
     failed = 0
     for name in given.names or FIGURES:
         failed += measure(name, Scale(given.folder.resolve(), given.quick, given.seed))

@@ -1,7 +1,8 @@
 """Changed files are read, or refused with one of our errors; nothing else escapes, hangs, or takes much memory.
 
 Each block of executions has its own seed, so that a block that kills the process can be repeated, and a long run
-continued. The long version runs until every parser has had a million files, or for LMLAB_FUZZ_SECONDS.
+continued. The long version runs until every parser has had a million files, or for LMLAB_FUZZ_SECONDS;
+LMLAB_FUZZ_READERS=config,recipe takes only these, so that several processes can share the work.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from benchmarks.reliability.parsers import PARSERS, Parser, make_parser
 from benchmarks.reliability.processes import Child
 
 EXECUTIONS = 1_000_000
-BLOCK = 2000
+BLOCK = 20_000
 SECONDS = 10
-"""After so long a reader hangs."""
-MEMORY = 600 << 20
-"""Bytes by which a block of executions may grow; the files have some hundred bytes."""
+"""Of CPU time; after so long a reader hangs."""
+MEMORY = 1 << 30
+"""Bytes by which a block of executions may grow; a picture of 64 million pixels, which is read, takes most of them."""
 CRASHES = Path(__file__).parents[2] / "tests" / "reliability" / "crashes"
 """Files on which a reader once failed, by parser."""
 FREE_LINES = ("config", "recipe", "record", "template", "pairs")
@@ -46,14 +47,14 @@ def is_ours(error: BaseException, parser: str) -> bool:
 def try_file(parser: Parser, name: str, data: bytes) -> str | None:
     """Read a file; returns what went wrong, or None."""
     try:
-        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS)
         parser.read(data)
     except BaseException as error:
         if not is_ours(error, name):
             return f"{type(error).__module__}.{type(error).__name__}: {error}"[:300]
         return ""
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
     return None
 
 
@@ -69,7 +70,7 @@ def run_block(
     `trace` is a file that holds the file that is being read, for the case that the process dies.
     """
     random, counts = scale.random("fuzz", name, block), Counter[str]()
-    signal.signal(signal.SIGALRM, _hangs)
+    signal.signal(signal.SIGPROF, _hangs)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     for number in range(size):
         seed = parser.seeds[random.randrange(len(parser.seeds))]
@@ -99,25 +100,25 @@ def _keep_failure(folder: Path, name: str, data: bytes, wrong: str) -> None:
 def fuzzing(scale: Scale) -> Iterator[Figure]:
     """All parsers in turn, a block each, in forked processes; the counts are kept, so that a run can be continued."""
     warnings.simplefilter("ignore")
-    counts_file = scale.folder / "fuzzing.json"
-    counts: dict[str, dict[str, int]] = {}
-    if not scale.quick and counts_file.exists():
-        counts = json.loads(counts_file.read_text())
+    kept = scale.folder / "fuzzing"
+    kept.mkdir(exist_ok=True)
+    chosen = [name for name in os.environ.get("LMLAB_FUZZ_READERS", ",".join(PARSERS)).split(",") if name]
+    counts = {name: {} if scale.quick else _read_counts(kept / f"{name}.json") for name in chosen}
     wanted, size = scale.count(40, EXECUTIONS), scale.count(40, BLOCK)
     end = time.monotonic() + float(os.environ.get("LMLAB_FUZZ_SECONDS", "1e9"))
     with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
-        parsers = {name: make_parser(name, Path(folder)) for name in PARSERS}
-        while time.monotonic() < end and (left := [n for n in parsers if _done(counts.get(n, {})) < wanted]):
+        parsers = {name: make_parser(name, Path(folder)) for name in chosen}
+        while time.monotonic() < end and (left := [n for n in chosen if _done(counts[n]) < wanted]):
             for name in left:
-                own = counts.setdefault(name, {})
+                if time.monotonic() > end:
+                    break
+                own = counts[name]
                 found = _forked(name, parsers[name], own.get("blocks", 0), scale, size)
                 for key, value in {**found, "blocks": 1}.items():
                     own[key] = own.get(key, 0) + value
-                if not scale.quick:
-                    counts_file.write_text(json.dumps(counts, indent=1))
+                (kept / f"{name}.json").write_text(json.dumps(own))
     failures = sorted((scale.folder / "failures").glob("*/*.txt"))
-    for name in PARSERS:
-        own = counts.get(name, {})
+    for name, own in counts.items():
         wrong = [f"{each.parent.name}: {each.read_text()}" for each in failures if each.parent.name == name]
         yield Figure(
             f"fuzzing: {name}",
@@ -127,13 +128,18 @@ def fuzzing(scale: Scale) -> Iterator[Figure]:
         )
 
 
+def _read_counts(path: Path) -> dict[str, int]:
+    """How many files were read and refused before; nothing where a figure begins anew."""
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
 def _done(counts: dict[str, int]) -> int:
     return sum(value for name, value in counts.items() if name != "blocks")
 
 
 def _forked(name: str, parser: Parser, block: int, scale: Scale, size: int) -> dict[str, int]:
     """The counts of a block; if its process dies, it is repeated with a trace of the file that it read last."""
-    result, trace = scale.folder / "block.json", scale.folder / "last-file"
+    result, trace, log = (scale.folder / "fuzzing" / f"{name}-{each}" for each in ("block", "last-file", "log"))
     for attempt in (None, trace):
         result.unlink(missing_ok=True)
 
@@ -142,10 +148,10 @@ def _forked(name: str, parser: Parser, block: int, scale: Scale, size: int) -> d
             found = run_block(name, parser, block, scale, size=size, trace=attempt)
             result.write_text(json.dumps(found))
 
-        status = Child(work, log=scale.folder / "block.log").wait()
+        status = Child(work, log=log).wait()
         if status == 0:
             return dict(json.loads(result.read_text()))
-    said = (scale.folder / "block.log").read_text(errors="replace")[-200:]
+    said = log.read_text(errors="replace")[-200:]
     _keep_failure(
         scale.folder / "failures", name, trace.read_bytes(), f"the process ended with status {status}: {said}"
     )

@@ -66,13 +66,18 @@ def _join(made: bytearray, others: list[bytes], random: Random) -> None:
 
 def _value(made: bytearray, others: list[bytes], random: Random) -> None:
     """Another value, key or cell; or one that stands elsewhere in the file."""
-    found = list(TOKENS.finditer(made))
-    if not found:
+    one = _find_token(made, random)
+    if one is None:
         return _insert(made, others, random)
-    one = random.choice(found)
-    value = random.choice(VALUES) if random.getrandbits(1) else bytes(random.choice(found)[0])
-    made[one.start() : one.end()] = value
+    other = None if random.getrandbits(1) else _find_token(made, random)
+    made[one[0] : one[1]] = random.choice(VALUES) if other is None else made[other[0] : other[1]]
     return None
+
+
+def _find_token(made: bytearray, random: Random) -> tuple[int, int] | None:
+    """Where a token is: the first one after a random place, or the first of all."""
+    found = TOKENS.search(made, random.randrange(len(made) + 1)) or TOKENS.search(made)
+    return found.span() if found else None
 
 
 CHANGES = (_flip, _set_byte, _insert, _remove, _repeat, _cut, _number, _join, _value, _value)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.reliability.figures import Figure, Scale, shorten
+from benchmarks.reliability.processes import resident
 from benchmarks.reliability.processes import run as run_child
 
 import lmlab
@@ -209,7 +210,7 @@ def bombs(scale: Scale) -> Iterator[Figure]:
         path = make()
         tried += 1
         child = run_child(lambda read=read, path=path: read(path), log=folder / "log")  # type: ignore[misc]
-        grown, seconds = child.peak - before, child.usage.ru_utime + child.usage.ru_stime
+        grown, seconds = child.peak - max(before, resident()), child.usage.ru_utime + child.usage.ru_stime
         worst, largest = max(worst, seconds), max(largest, grown)
         if child.status != 2:
             wrong.append(f"{name}: status {child.status}, not refused: {child.said()[-300:]}")

@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ class Child:
         """
         sys.stdout.flush()
         self.log = log
+        self.status: int | None = None
         self.pid = os.fork()
         if self.pid == 0:
             _run(work, log)
@@ -31,15 +32,16 @@ class Child:
 
     def wait(self, seconds: float | None = None) -> int | None:
         """The exit status, negative for a signal; None if it runs still after so many seconds."""
-        if not select.select([self.descriptor], [], [], seconds)[0]:
-            return None
-        _, status, self.usage = os.wait4(self.pid, 0)
-        os.close(self.descriptor)
-        return os.waitstatus_to_exitcode(status)
+        if self.status is None and select.select([self.descriptor], [], [], seconds)[0]:
+            _, status, self.usage = os.wait4(self.pid, 0)
+            os.close(self.descriptor)
+            self.status = os.waitstatus_to_exitcode(status)
+        return self.status
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
         """Send a signal, and wait for the end."""
-        signal.pidfd_send_signal(self.descriptor, number)
+        if self.status is None:
+            signal.pidfd_send_signal(self.descriptor, number)
         status = self.wait()
         assert status is not None
         return status
@@ -63,6 +65,8 @@ def _run(work: Callable[[], Any], log: Path) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         work()
         status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except ValueError as error:
         print(f"ValueError: {error}", file=sys.stderr)
         status = 2
@@ -77,8 +81,42 @@ def _run(work: Callable[[], Any], log: Path) -> None:
 def run(work: Callable[[], Any], *, log: Path) -> Child:
     """A forked process that has ended; `status` is its exit status."""
     child = Child(work, log=log)
-    child.status = child.wait()  # type: ignore[attr-defined]
+    child.wait()
     return child
+
+
+def lmlab(*words: object, log: Path, environment: Mapping[str, str] | None = None) -> Child:
+    """A command of lmlab in a forked process, which need not import anything again."""
+
+    def work() -> None:
+        from lmlab.cli import main
+
+        os.environ.update(environment or {})
+        os.setsid()
+        sys.argv = ["lmlab", *map(str, words)]
+        main()
+
+    return Child(work, log=log)
+
+
+def import_everything() -> None:
+    """Import what commands import, so that forked processes have it."""
+    import importlib
+
+    from lmlab.cli.commands import COMMANDS
+
+    for name in (*(f"lmlab.cli.{each.replace('-', '_')}" for each in COMMANDS), "lmlab.studio.app", "lmlab.serve.app"):
+        importlib.import_module(name)
+    for name in (
+        "torch._dynamo",
+        "torch.testing",
+        "lmlab.runs.run",
+        "lmlab.runs.train",
+        "lmlab.language_model",
+        "lmlab.comparison.folder",
+        "uvicorn",
+    ):
+        importlib.import_module(name)
 
 
 def resident() -> int:

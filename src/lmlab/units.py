@@ -42,6 +42,15 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * 1000.0 ** (1 + "kmgt".index(match[2].lower())))
 
 
+def format_bytes(size: float) -> str:
+    """Return an amount of memory in words: `1.5 GB`."""
+    for unit in ("kB", "MB", "GB", "TB"):
+        size /= 1000
+        if size < 999.5:
+            return f"{size:.3g} {unit}"
+    return f"{size / 1000:,.3g} PB"
+
+
 def bits_per_byte(nats: float, bytes_: float) -> float:
     """Return nats / (ln 2 · bytes of UTF-8), for a whole text, or for one token with its mean number of bytes."""
     return nats / math.log(2) / bytes_

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from lmlab.layers.attention.multi_head import MultiHeadAttention, SelfAttention, attend, attention_weights
 from lmlab.layers.cache import KeyValueCache
-from lmlab.layers.kernels import dropped_attention
-from lmlab.layers.kernels.dropped_attention import attend_dropped
+from lmlab.layers.kernels import tiled_attention
 from lmlab.layers.kernels.gelu import gelu_tanh
 from lmlab.layers.kernels.linear import Linear, linear
+from lmlab.layers.kernels.tiled_attention import attend_in_tiles, tiles_are_faster
 from lmlab.layers.watching import watching
 
 
@@ -93,28 +93,54 @@ def test_watching_through_a_cache() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("length", [1, 5, 16, 19])
-def test_dropped_attention_and_its_gradients(length: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_in_tiles_with_dropout(length: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the mask known, autograd over the equation gives the same values and gradients."""
-    monkeypatch.setattr(dropped_attention, "ROWS", 8)
-    monkeypatch.setattr(dropped_attention, "TILE", 4 * length**2)  # of the six heads, the last two alone
+    monkeypatch.setattr(tiled_attention, "ROWS", 8)
+    monkeypatch.setattr(tiled_attention, "TILE", 4 * length**2)  # of the six heads, the last two alone
     masks: list[Tensor] = []
 
-    def remember(shape: tuple[int, ...], p: float, *, like: Tensor) -> Tensor:
-        masks.append((torch.rand(shape) > p).to(like.dtype) / (1 - p))
-        return masks[-1]
+    def remember(shape: tuple[int, ...], p: float) -> tuple[Tensor, float]:
+        masks.append(torch.rand(shape) > p)
+        return masks[-1], 1 / (1 - p)
 
-    monkeypatch.setattr(dropped_attention, "dropout_mask", remember)
+    monkeypatch.setattr(tiled_attention, "drawn_mask", remember)
     q, k, v = (torch.randn(2, 3, length, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     upstream = torch.randn(2, 3, length, 4, dtype=torch.float64)
-    z = attend_dropped(q, k, v, dropout=0.4, causal=causal)
+    z = attend_in_tiles(q, k, v, dropout=0.4, causal=causal)
     found = torch.autograd.grad(z, (q, k, v), upstream)
     tiles = [F.pad(part, (0, length - part.shape[2])) for part in masks]
     assert len(tiles) == (math.ceil(length / 8) if causal else 2)
     mask = torch.cat(tiles, 1 if causal else 0).view(2, 3, length, length)
-    expected = (attention_weights(q, k, causal=causal) * mask) @ v
+    expected = (attention_weights(q, k, causal=causal) * mask / 0.6) @ v
     torch.testing.assert_close(z, expected)
     for ours, theirs in zip(found, torch.autograd.grad(expected, (q, k, v), upstream), strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1, 5, 16, 19])
+def test_attention_in_tiles_without_dropout(length: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values and gradients are those of the readable form, in fp64 and, roughly, in bf16."""
+    monkeypatch.setattr(tiled_attention, "ROWS", 8)
+    monkeypatch.setattr(tiled_attention, "TILE", 4 * length**2)
+    q, k, v = (torch.randn(2, 3, length, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    upstream = torch.randn(2, 3, length, 4, dtype=torch.float64)
+    expected = attention_weights(q, k, causal=causal) @ v
+    gradients = torch.autograd.grad(expected, (q, k, v), upstream)
+    for dtype, atol in ((torch.float64, 1e-9), (torch.bfloat16, 0.06)):
+        narrow = [x.detach().to(dtype).requires_grad_() for x in (q, k, v)]
+        z = attend_in_tiles(narrow[0], narrow[1], narrow[2], causal=causal)
+        assert z.dtype == dtype
+        torch.testing.assert_close(z.double(), expected, atol=atol, rtol=1e-9)
+        for ours, theirs in zip(torch.autograd.grad(z, narrow, upstream.to(dtype)), gradients, strict=True):
+            torch.testing.assert_close(ours.double(), theirs, atol=atol, rtol=1e-9)
+
+
+def test_too_many_weights_are_left_to_the_kernel_that_keeps_none() -> None:
+    few = torch.empty(1, 2, 512, 8, device="meta", dtype=torch.bfloat16)
+    assert tiles_are_faster(few, causal=False)
+    assert not tiles_are_faster(few.expand(2**20, -1, -1, -1), causal=False)
+    assert not tiles_are_faster(few.float(), causal=False)
 
 
 def test_dropout_acts_on_the_weights_in_training_only() -> None:

@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from lmlab.layers.kernels import training_linear
 from lmlab.layers.kernels.calibration import Thresholds
 from lmlab.layers.kernels.linear import Linear, _has_onednn, prepare
+from lmlab.layers.kernels.training_linear import cached_casts, cast_weight
 from lmlab.layers.softmax import Softmax
 
 MORE = Thresholds().few_prepared + 1
@@ -142,3 +144,48 @@ def test_weights_that_moved_are_not_prepared_any_more() -> None:
     with torch.no_grad():
         x = torch.randn(3, 24)
         torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias), atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_are_those_of_f_linear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large enough for oneDNN in fp32, whatever the CPU; gradients arrive for what needs them."""
+    monkeypatch.setattr(training_linear, "uses_onednn", _has_onednn)
+    monkeypatch.setattr(training_linear, "SMALL", 0)
+    layer, x = Linear(24, 40), torch.randn(5, 7, 24, requires_grad=True)
+    upstream = torch.randn(5, 7, 40)
+    plain = F.linear(x, layer.weight, layer.bias)
+    expected = torch.autograd.grad(plain, (x, layer.weight, layer.bias), upstream)
+    y = layer(x)
+    torch.testing.assert_close(y, plain, atol=1e-5, rtol=1e-5)
+    for ours, theirs in zip(torch.autograd.grad(y, (x, layer.weight, layer.bias), upstream), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    layer.weight.requires_grad_(False)
+    layer(x).backward(upstream)
+    assert layer.weight.grad is None
+    torch.testing.assert_close(x.grad, expected[0], atol=1e-5, rtol=1e-5)
+
+
+def test_in_bf16_products_are_near_and_gradients_of_weights_are_fp32() -> None:
+    layer, x = Linear(24, 40), torch.randn(33, 24)
+    expected = F.linear(x, layer.weight, layer.bias)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = layer(x)
+    assert y.dtype == torch.bfloat16
+    torch.testing.assert_close(y.float(), expected, atol=0.03, rtol=0.02)
+    (d_weight,) = torch.autograd.grad(expected.sum(), layer.weight)
+    y.sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype == torch.float32
+    torch.testing.assert_close(layer.weight.grad, d_weight, atol=0.1, rtol=0.02)
+
+
+def test_a_weight_is_cast_once_within_the_block_and_anew_after_it() -> None:
+    layer = Linear(24, 40)
+    with cached_casts():
+        first = cast_weight(layer.weight, torch.bfloat16)
+        assert cast_weight(layer.weight, torch.bfloat16) is first
+        assert cast_weight(layer.weight[:3], torch.bfloat16).shape == (3, 24)  # a part is not kept
+    with torch.no_grad():
+        layer.weight.add_(1)
+    assert not torch.equal(cast_weight(layer.weight, torch.bfloat16), first)
+    with cached_casts():
+        torch.testing.assert_close(cast_weight(layer.weight, torch.bfloat16), layer.weight.detach().bfloat16())

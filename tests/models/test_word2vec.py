@@ -15,8 +15,9 @@ from lmlab.analysis.neighbours import neighbours
 from lmlab.cli.convert import convert
 from lmlab.interop.word_vector_runs import export_vectors, import_vectors, vectors_of
 from lmlab.language_model import load
+from lmlab.layers.kernels.negative_sampling import negative_sampling
 from lmlab.models import create
-from lmlab.objectives.negative_sampling import NegativeSampling, NegativeSamplingConfig
+from lmlab.objectives.negative_sampling import NegativeSampling, NegativeSamplingConfig, pair_losses
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.tokenizers.word_vectors import read_word_vectors
@@ -86,6 +87,34 @@ def test_the_loss_is_that_of_the_paper_pair_by_pair(variant: str) -> None:
             count += 1
     assert batch.counts == {"pairs": count}
     assert float(loss.sums["pairs"].detach()) == pytest.approx(total, rel=1e-10)
+
+
+@pytest.mark.parametrize("cbow", [False, True])
+def test_the_gradients_worked_out_by_hand_are_those_of_autograd(cbow: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    centres, others = (torch.randn(n, 5, dtype=torch.float64, generator=generator) for n in (6, 9))
+    centre, other = (torch.randint(n, (3, t), generator=generator) for n, t in ((6, 7), (9, 7 + 4)))
+    near = (torch.rand(3, 7, 7, generator=generator) < 0.4).double()
+    near[0, 2] = 0  # a word without neighbours
+    found = []
+    for add in (pair_losses, negative_sampling):
+        tables = [centres.clone().requires_grad_(), others.clone().requires_grad_()]
+        loss = add(tables[0], tables[1], centre, other, near.clone(), weight=0.7, cbow=cbow)
+        found.append([loss, *torch.autograd.grad(3 * loss, tables)])
+    for readable, fast in zip(*found, strict=True):
+        torch.testing.assert_close(fast, readable)
+
+
+def test_the_gradient_of_looked_up_rows_is_sparse_in_any_order() -> None:
+    model = make()
+    for rows in ([1, 4, 7], [7, 1, 7]):
+        model.embedding.weight.grad = None
+        model.as_centres(torch.tensor(rows)).sum().backward()
+        gradient = model.embedding.weight.grad
+        assert gradient is not None
+        assert gradient.is_sparse
+        expected = torch.bincount(torch.tensor(rows), minlength=len(gradient)).to(gradient.dtype)
+        torch.testing.assert_close(gradient.to_dense()[:, 0], expected)
 
 
 def test_frequent_words_are_left_out_and_negatives_follow_the_power() -> None:

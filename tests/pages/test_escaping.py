@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from lmlab import pages
 from lmlab.pages import run, samples, search_tree, views
 from lmlab.pages.figures import Chart, ColouredText, Heatmap, Point, Series
 from lmlab.pages.figures.svg import standalone
@@ -165,3 +167,15 @@ def test_every_template_escapes() -> None:
     """Only figures and parts that are escaped already are Markup, and nothing in a template is marked as safe."""
     for path in TEMPLATES.glob("*.html"):
         assert not re.search(r"\|\s*safe|autoescape", path.read_text(encoding="utf-8")), path.name
+
+
+def test_no_page_repeats_a_directive_of_its_policy() -> None:
+    """A browser ignores a repeated directive, and warns about it."""
+    files = list((Path(pages.__file__).parent / "templates").glob("*.html"))
+    (shared,) = re.findall(r'Content-Security-Policy" content="(.*?)\{%', (files[0].parent / "page.html").read_text())
+    used = {each.split()[0] for each in shared.split(";")}
+    added = {file.name: re.findall(r"block policy %}(.*?){% endblock", file.read_text()) for file in files}
+    assert any(map(any, added.values()))
+    for name, blocks in added.items():
+        for directive in "".join(blocks).split(";"):
+            assert not directive.strip() or directive.split()[0] not in used, name

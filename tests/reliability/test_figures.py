@@ -7,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.reliability.__main__ import FIGURES
@@ -16,15 +17,24 @@ from benchmarks.reliability.parsers import PARSERS, make_parser
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_figure_in_small(name: str, tmp_path: Path) -> None:
-    """In a process of its own, because some are forked, killed and limited."""
-    command = [sys.executable, "-m", "benchmarks.reliability", name, "--quick", "--folder", str(tmp_path)]
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """The lines of each figure, all measured in one process of their own: some are forked, killed and limited."""
+    folder = tmp_path_factory.mktemp("reliability")
+    command = [sys.executable, "-m", "benchmarks.reliability", "--quick", "--folder", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = [json.loads(line) for line in (tmp_path / "figures.jsonl").read_text().splitlines()]
-    assert found
-    assert all(each["tried"] > 0 for each in found), "a figure that tries nothing cannot fail"
+    assert (folder / "figures.jsonl").exists(), done.stdout + done.stderr
+    found: dict[str, list[dict[str, Any]]] = {"": [{"said": done.stdout + done.stderr, "status": done.returncode}]}
+    for line in (folder / "figures.jsonl").read_text().splitlines():
+        found.setdefault(json.loads(line)["name"], []).append(json.loads(line))
+    return found
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_in_small(name: str, measured: dict[str, list[dict[str, Any]]]) -> None:
+    assert name in measured, measured[""][0]["said"]
+    assert all(each["tried"] > 0 for each in measured[name]), "a figure that tries nothing cannot fail"
+    assert not [wrong for each in measured[name] for wrong in each["wrong"]]
 
 
 @pytest.mark.parametrize(

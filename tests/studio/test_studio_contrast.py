@@ -59,6 +59,10 @@ VIEWS: dict[str, dict[str, Any]] = {
     "neighbours": {"run": ["demo/lstm", "demo/gpt2"], "words": "cat"},
     "translate": {"run": "en-de", "text": "somebody saw day 3"},
     "predict": {"run": "labels", "text": "a good film"},
+    "how": {"run": "demo/gpt2", "text": "The cat sat", "step": "0.weights", "number": "0.weights:0,2,1"},
+    "attention": {"run": "bert", "text": "The cat sat on the mat", "lock": "2"},
+    "attribution": {"run": ["demo/lstm", "demo/gpt2"], "text": "The cat"},
+    "bias": {"run": ["demo/gpt2", "bert"], "words": "cat, dog", "templates": "The {word} said {group} sat."},
     "lecture": {},
 }
 

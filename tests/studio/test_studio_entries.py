@@ -6,12 +6,17 @@ import json
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.analysis.test_attention_maps import ATTENTIVE
+from tests.analysis.test_forward_pass import MASKED, NEXT
 
+from lmlab.comparison.plots import choose_colours
 from lmlab.pages.figures.palette import PALETTE, number_colours
 from lmlab.studio.entries import describe_text, find_score
 from lmlab.studio.notes import LONGEST
@@ -148,6 +153,74 @@ def test_up_to_ten_runs_have_ten_colours() -> None:
     found = number_colours({f"run {n}": 3 for n in range(10)})
     assert sorted(found.values()) == list(range(10))
     assert number_colours({"a": 14, "b": 4, "c": 2}) == {"a": 4, "b": 5, "c": 2}
+
+
+def age(run: Path, seconds: float) -> None:
+    """Let a run have been begun at a time."""
+    for name in ("config.json", "recipe.json", "frame.json", "tokenizer.json"):
+        if (run / name).is_file():
+            os.utime(run / name, (seconds, seconds))
+
+
+def test_a_run_keeps_its_colour_when_others_are_added(runs: Path) -> None:
+    age(runs / "counts", 1000)
+    age(runs / "lstm", 2000)
+    before = colours(runs)
+    for number, name in enumerate(("a", "b/c", "z")):
+        shutil.copytree(runs / "lstm", runs / name)
+        age(runs / name, 3000 + number)
+        assert before.items() <= colours(runs).items()
+        before = colours(runs)
+    assert len(set(before.values())) == 5
+
+
+def test_the_runs_of_a_comparison_have_the_colours_of_its_report(runs: Path) -> None:
+    compared = runs / "compared"
+    for name in ("lstm", "counts", "gru-2"):
+        shutil.copytree(runs / name.replace("gru-2", "lstm"), compared / name)
+        age(compared / name, 1000 + len(name))
+    (compared / "leaderboard.json").write_text('{"entries": []}')
+    for name in ("lstm", "counts"):
+        age(runs / name, 9000)
+    kinds = {"lstm": "lstm", "counts": "ngram", "gru-2": "lstm"}
+    ranking: Any = SimpleNamespace(ranked=[SimpleNamespace(name=name, kind=kind) for name, kind in kinds.items()])
+    report = choose_colours(ranking)
+    shown = colours(runs)
+    assert {name: PALETTE[shown[f"compared/{name}"]] for name in kinds} == report
+    assert len(set(shown.values())) == 5
+
+
+def colours(folder: Path) -> dict[str, int]:
+    return {each["name"]: each["colour"] for each in RunStore(folder).summaries()}
+
+
+def test_runs_that_read_no_text_are_not_offered_for_one(client: Any, runs: Path) -> None:
+    assert {"next token", "vectors"} <= set(entry(client, "lstm")["does"])
+    recipe = json.loads((runs / "lstm/recipe.json").read_text())
+    for kind, able in (("notes", False), ("episodes", False), ("mixture", True)):
+        recipe["data"]["kind"] = kind
+        (runs / "lstm/recipe.json").write_text(json.dumps(recipe))
+        assert ("next token" in entry(client, "lstm")["does"]) == able
+    config = json.loads((runs / "counts/config.json").read_text())
+    (runs / "counts/recipe.json").unlink()
+    (runs / "counts/config.json").write_text(json.dumps({**config, "kind": "captioner"}))
+    assert entry(client, "counts")["does"] == ["captions"]
+
+
+def test_more_runs_than_colours_share_them_evenly() -> None:
+    found = Counter(number_colours({f"run {n}": 3 for n in range(25)}).values())
+    assert sorted(found.values()) == [2] * 5 + [3] * 5
+
+
+def test_the_views_offer_the_systems_that_they_can_show() -> None:
+    """The lists of the page against those of the tests of the analyses, which try every system."""
+    source = (STATIC / "systems.js").read_text()
+    lists = [each.partition(".split(")[0] for each in source.split("new Set(")[1:]]
+    listed = [set("".join(re.findall(r'"([^"]+)"', each)).split()) for each in lists]
+    attentive, stepped = listed
+    translators = {"transformer", "bart", "seq2seq"}
+    assert attentive == {*ATTENTIVE, "mbert", "xlm-r", *translators}
+    assert stepped == {"ngram", *(kind for kind, _ in (NEXT | MASKED).values()), "mbert", "xlm-r"}
 
 
 def test_the_studio_has_the_palette_of_the_reports() -> None:

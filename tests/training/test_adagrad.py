@@ -83,3 +83,14 @@ def test_rows_without_a_gradient_stay() -> None:
     create_optimizer([{"params": [table], "weight_decay": 0.0}], config).step()
     moved = (table != before).any(1)
     assert moved.nonzero().flatten().tolist() == [1, 2, 5]
+
+
+@pytest.mark.parametrize("rows", [[1, 4, 7], [7, 1, 7]])
+def test_a_sparse_gradient_has_each_row_once(rows: list[int]) -> None:
+    table = nn.Parameter(torch.zeros(9, 2))
+    table.grad = torch.sparse_coo_tensor(torch.tensor([rows]), torch.ones(3, 2), (9, 2))
+    dense = table.grad.to_dense()
+    values = settle_gradients([table], TrainConfig(optimizer="adagrad"))
+    assert table.grad.is_coalesced()
+    assert len(values[0]) == len(set(rows))
+    torch.testing.assert_close(table.grad.to_dense(), dense)

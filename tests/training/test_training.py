@@ -14,17 +14,20 @@ import pytest
 import torch
 
 from lmlab.data.loaders.streams import Streams, Windows
-from lmlab.models import create
+from lmlab.models import create, load_class
 from lmlab.objectives.causal import Causal
+from lmlab.runs.jobs import check_room
 from lmlab.runs.model_files import load_model
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.runs.storage import DamagedError, read_folder, read_json, read_tensors, verify, write_folder, write_json
+from lmlab.training import devices
 from lmlab.training.evaluation import Evaluation
 from lmlab.training.learner import Learner
 from lmlab.training.metrics_log import NotFiniteError
 from lmlab.training.schedule import learning_rate
 from lmlab.training.settings import TrainConfig
+from lmlab.training.step import gains_from_bf16
 from lmlab.training.trainer import Trainer
 
 TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n" for i in range(300))
@@ -330,6 +333,41 @@ def test_unknown_settings_name_the_nearest(text: Path) -> None:
         recipe(text, rate=-1.0)
 
 
+def test_in_bf16_a_resumed_run_is_the_same_and_micro_batches_are_near(text: Path, tmp_path: Path) -> None:
+    def weights(run: str) -> dict[str, torch.Tensor]:
+        return read_tensors(tmp_path / run / "last" / "model.safetensors")
+
+    settings = {"precision": "bf16", "schedule": "constant", "warmup": 0}
+    start(recipe(text, "gpt2", **settings), tmp_path / "whole")
+    start(recipe(text, "gpt2", **settings, budget="5steps"), tmp_path / "parts")
+    resume(tmp_path / "parts", settings={"budget": "12steps"})
+    start(recipe(text, "gpt2", **settings, micro_batches=2), tmp_path / "micro")
+    whole, parts, micro = weights("whole"), weights("parts"), weights("micro")
+    assert whole
+    for name, tensor in whole.items():
+        assert tensor.dtype == torch.float32
+        assert torch.equal(tensor, parts[name]), name
+        if tensor.dim() > 1:  # biases of keys have no gradient but rounding
+            assert (tensor - micro[name]).norm() < 0.1 * tensor.norm(), name
+
+
+def test_auto_is_bf16_where_the_cpu_has_it_and_quality_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(devices, "cpu_has_bf16", lambda: True)
+    assert devices.choose_dtype("auto", cpu, bf16_on_cpu=True) == torch.bfloat16
+    assert devices.choose_dtype("auto", cpu) is None
+    assert devices.choose_dtype("fp32", cpu, bf16_on_cpu=True) is None
+    monkeypatch.setattr(devices, "cpu_has_bf16", lambda: False)
+    assert devices.choose_dtype("auto", cpu, bf16_on_cpu=True) is None
+
+    def gains(kind: str, **size: int) -> bool:
+        return gains_from_bf16(Learner(create(kind, {"vocabulary": 9, **size}), Causal()))
+
+    assert gains("gpt2", width=256, layers=2)
+    assert not gains("gpt2", width=16, layers=1), "too small"
+    assert not gains("lstm", width=512, hidden=512), "not measured"
+
+
 def test_bf16_and_compile_fallback(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = start(recipe(text, "gpt2", precision="bf16"), tmp_path / "bf16")
     assert outcome.bits_per_byte is not None
@@ -346,3 +384,20 @@ def test_bf16_and_compile_fallback(text: Path, tmp_path: Path, monkeypatch: pyte
         compiled = start(recipe(text, "gpt2", compile=True), tmp_path / "compiled")
     plain = start(recipe(text, "gpt2"), tmp_path / "plain")
     assert compiled.bits_per_byte == plain.bits_per_byte
+
+
+def test_a_model_that_does_not_fit_is_refused_with_its_bytes(text: Path, tmp_path: Path) -> None:
+    enormous = {"data": {"text": str(text)}, "model": {"kind": "gpt2", "width": 10**6, "heads": 1}}
+    with pytest.raises(ValueError, match=r"gpt2 .* needs at least .* TB of memory \(.* for weights, .* are free"):
+        start(make_recipe(enormous), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("optimizer", "parts"), [("adamw", 4), ("sgd", 2), ("adagrad", 2), (None, 1)])
+def test_needed_memory_is_counted_by_optimizer(optimizer: str | None, parts: int) -> None:
+    config = load_class("gpt2").Config(vocabulary=30, width=8, heads=2, layers=1, window=8)
+    size = 4 * sum(each.numel() for each in load_class("gpt2")(config).parameters())
+    settings = None if optimizer is None else TrainConfig(optimizer=optimizer)
+    check_room("gpt2", config, settings, free=parts * size)
+    with pytest.raises(ValueError, match="needs at least"):
+        check_room("gpt2", config, settings, free=parts * size - 1)

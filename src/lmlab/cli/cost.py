@@ -58,7 +58,7 @@ def cost(
         raise ValueError(f"--vocabulary {vocabulary}: give at least 2 token types")
     measured = hardware is not None and hardware.strip().lower() == THIS
     design, train = _design(model, size, settings or [], vocabulary, measured=measured)
-    moments = {"sgd": int(train.momentum > 0), "adagrad": 1}.get(train.optimizer, 2)
+    moments = train.moments
     speed, rows = None, train.batch
     if measured:
         if utilisation is not None:

@@ -179,7 +179,9 @@ def check_processor() -> Iterator[Finding]:
 
 def check_room() -> Iterator[Finding]:
     """Memory, and disk space where runs and the cache are written."""
-    if (free := _free_memory()) is not None:
+    from lmlab.training.devices import free_memory
+
+    if (free := free_memory()) is not None:
         few = free < LOW_MEMORY
         remedy = "choose --size tiny, or close other programs" if few else ""
         yield Finding("Room", "memory", "problem" if few else "ok", f"{_gigabytes(free)} free", remedy)
@@ -265,19 +267,6 @@ def _version(name: str) -> str | None:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(each) for each in re.findall(r"\d+", version.partition("+")[0])[:3])
-
-
-def _free_memory() -> int | None:
-    """Bytes that this process may still take, within the limit of its container; None where that is not known."""
-    path = Path("/proc/meminfo")
-    if not path.is_file():
-        return None
-    found = re.search(r"MemAvailable:\s*(\d+) kB", path.read_text())
-    free = int(found[1]) << 10 if found else None
-    limit, used = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
-    if free is not None and limit.is_file() and used.is_file() and (most := limit.read_text().strip()).isdigit():
-        free = min(free, max(0, int(most) - int(used.read_text())))
-    return free
 
 
 def _gigabytes(size: int) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.kernels.cross_entropy import chunk_rows, linear_cross_entropy
 from lmlab.layers.kernels.linear import Linear, Prepares, is_rounded, linear
+from lmlab.layers.kernels.training_linear import half_precision
 
 
 class Softmax(Prepares):
@@ -56,7 +57,7 @@ class Softmax(Prepares):
         """The sum of `nll`; never holds more than one chunk of the N x V scores."""
         if is_rounded(self):
             return self.nll(hidden, targets).sum()
-        if torch.is_autocast_enabled(hidden.device.type):
+        if _narrows_otherwise(hidden):
             return F.cross_entropy(_widen(self.logits(hidden)), targets, reduction="sum")
         return linear_cross_entropy(hidden, self.weight, self.bias, targets)
 
@@ -66,7 +67,7 @@ class Softmax(Prepares):
         In scores that is nll + ε (s_y − mean_w s_w), and the mean score is h · mean_w W_w + mean b: so smoothing
         costs two more products of a vector, and does not recompute the N × V scores.
         """
-        if torch.is_autocast_enabled(hidden.device.type):
+        if _narrows_otherwise(hidden):
             scores = _widen(self.logits(hidden))
             plain = F.cross_entropy(scores, targets, reduction="sum")
             margin = scores.gather(1, targets[:, None]).sum() - scores.mean(1).sum()
@@ -196,6 +197,11 @@ def default_cutoffs(vocabulary: int) -> list[int]:
     while 5 * cutoffs[-1] < vocabulary:
         cutoffs.append(5 * cutoffs[-1])
     return cutoffs
+
+
+def _narrows_otherwise(hidden: Tensor) -> bool:
+    """Whether autocast is on in a way that `linear_cross_entropy` does not know: on a GPU, or in fp16."""
+    return torch.is_autocast_enabled(hidden.device.type) and half_precision(hidden.device) is None
 
 
 def _widen(scores: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from lmlab.layers.attention.multi_head import BidirectionalAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.kernels.gelu import gelu_tanh
+from lmlab.layers.kernels.gelu import gelu, gelu_tanh
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_by_length
 from lmlab.layers.padding import Padding, gather_positions
@@ -31,7 +31,7 @@ from lmlab.models.flops import row_lengths
 from lmlab.models.gpt import initialise
 from lmlab.models.model import EncoderModel, Filler, Heads, ModelConfig, Output, TokenModelConfig, by_depth
 
-GELU: dict[str, Callable[[Tensor], Tensor]] = {"exact": nn.functional.gelu, "tanh": gelu_tanh}
+GELU: dict[str, Callable[[Tensor], Tensor]] = {"exact": gelu, "tanh": gelu_tanh}
 
 
 class EncoderConfig(TokenModelConfig):
@@ -250,6 +250,7 @@ class Bert(Encoder):
     """The encoder with a pooler, tanh(W h_[CLS] + b), from which another head predicts whether B follows A."""
 
     Config: ClassVar[type[ModelConfig]] = BertConfig
+    measured_in_bf16: ClassVar[bool] = True
 
     config: BertConfig
 

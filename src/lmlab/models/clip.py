@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.attention.multi_head import FULL, BidirectionalAttention, head_width
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.kernels.gelu import quick_gelu
+from lmlab.layers.kernels.gelu import gelu, quick_gelu
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_by_length
 from lmlab.layers.padding import Padding, gather_positions
@@ -35,7 +35,7 @@ from lmlab.models.model import Heads, Model, ModelConfig, Output, TokenModelConf
 from lmlab.models.settings import PictureModelConfig
 from lmlab.models.vit import check_patch, choose_patch
 
-GELU: dict[str, Callable[[Tensor], Tensor]] = {"quick": quick_gelu, "exact": F.gelu}
+GELU: dict[str, Callable[[Tensor], Tensor]] = {"quick": quick_gelu, "exact": gelu}
 LARGEST_SCALE = 100.0
 """Similarities are multiplied by at most this number (section 2.5)."""
 

@@ -28,6 +28,7 @@ class GPT2(GPT):
     """GPT with pre-norm blocks, a last norm, and smaller initial weights of the layers that write into the residual."""
 
     block: ClassVar[type[nn.Module]] = PreNormBlock
+    measured_in_bf16: ClassVar[bool] = True
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)

@@ -70,6 +70,7 @@ class Llama(GPT):
 
     Config: ClassVar[type[ModelConfig]] = LlamaConfig
     block: ClassVar[type[nn.Module]] = Block
+    measured_in_bf16: ClassVar[bool] = True
 
     config: LlamaConfig
 

@@ -42,6 +42,8 @@ class Model(nn.Module, CountsFlops):
     """The name of the input whose vectors `layers` gives."""
     stateful: ClassVar[bool] = False
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
+    measured_in_bf16: ClassVar[bool] = False
+    """Whether runs in bf16 were measured to end as well as in fp32, so that `train.precision = auto` may use it."""
 
     memory: int = 0
     """The maximum number of earlier tokens in its memory; 0 if it has no such limit."""

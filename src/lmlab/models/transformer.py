@@ -24,6 +24,7 @@ from lmlab.layers.attention.beams import BeamAttention, BeamCache, Slots
 from lmlab.layers.attention.multi_head import BidirectionalAttention, CrossAttention, Encoded
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
+from lmlab.layers.kernels.gelu import gelu
 from lmlab.layers.kernels.packing import pack_tokens
 from lmlab.layers.padding import NoPadding, Padding
 from lmlab.layers.positions import Order, UnboundedSinusoidalPositions
@@ -34,7 +35,7 @@ from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderDecoder, Heads, ModelConfig, Output, TokenModelConfig, by_depth
 from lmlab.models.states import Decoding
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": gelu, "silu": F.silu}
 
 
 class StacksConfig(TokenModelConfig):

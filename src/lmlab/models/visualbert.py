@@ -57,6 +57,7 @@ class VisualBert(RegionReader, Bert):
     """BERT whose rows are the words of a text, then the regions of a picture."""
 
     Config: ClassVar[type[ModelConfig]] = VisualBertConfig
+    measured_in_bf16: ClassVar[bool] = False
 
     config: VisualBertConfig
 

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from lmlab.layers.attention.multi_head import BidirectionalAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
+from lmlab.layers.kernels.gelu import gelu
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.padding import NoPadding, gather_positions
 from lmlab.layers.watching import is_watched, layers_watched, record_layer
@@ -101,7 +102,7 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(config.width, eps=config.epsilon)
         self.attention = BidirectionalAttention(config.width, config.heads, dropout=config.dropout)
         self.feed_forward_norm = nn.LayerNorm(config.width, eps=config.epsilon)
-        self.feed_forward = FeedForward(config.width, config.inner_width, activation=F.gelu)
+        self.feed_forward = FeedForward(config.width, config.inner_width, activation=gelu)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, at: Tensor | None = None) -> Tensor:

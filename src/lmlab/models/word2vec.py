@@ -9,10 +9,13 @@ that is what the language models that came after it changed. It learns by `objec
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from lmlab.layers.padding import gather_positions
 from lmlab.layers.watching import record_layer
@@ -85,4 +88,22 @@ class Word2Vec(EncoderModel):
 
 def _look_up(tokens: Tensor, table: nn.Embedding) -> Tensor:
     """Rows of a table; their gradient holds these rows alone, so that a step costs what a batch has, not the table."""
+    if table.weight.device.type == "cpu" and tokens.dim() == 1 and not torch.compiler.is_compiling():
+        return cast(Tensor, _Rows.apply(table.weight, tokens))  # type: ignore[no-untyped-call]
     return F.embedding(tokens, table.weight, sparse=table.weight.device.type != "mps")
+
+
+class _Rows(torch.autograd.Function):
+    """Rows [U, D] of a table, and their gradient as it comes."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, rows: Tensor) -> Tensor:
+        ctx.shape = table.shape
+        ctx.save_for_backward(rows)
+        return table.index_select(0, rows)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (rows,) = ctx.saved_tensors
+        return torch.sparse_coo_tensor(rows[None], gradient, ctx.shape, check_invariants=False), None

@@ -25,6 +25,7 @@ from lmlab.config import Config
 from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import Windows
+from lmlab.layers.kernels.negative_sampling import negative_sampling
 from lmlab.metrics.metric import StreamingMetric
 from lmlab.models.abilities import PredictsNeighbours, State, require
 from lmlab.models.flops import PASSES
@@ -132,24 +133,12 @@ class NegativeSampling(PreTraining):
         return np.where(reach > 0, np.minimum(reach, positions) + after, 0)
 
     def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
-        words = require(model, PredictsNeighbours)
-        centre, other = batch.labels["centre"], batch.labels["other"]
-        time, negatives = centre.shape[1], self.config.negatives
-        v = F.embedding(centre, words.as_centres(batch.labels["centres"]))  # [B, T, D]
-        u = F.embedding(other, words.as_neighbours(batch.labels["others"]))  # [B, T + K, D]
-        near = _near(batch.labels["reach"], batch.inputs["lengths"]).to(v.dtype)  # [B, T, T]
-        count = near.sum(-1, keepdim=True)  # [B, T, 1]
-        if self.config.variant == "skip-gram":
-            scores = v @ u.mT  # [B, T, T + K]
-            right = near * F.softplus(-scores[..., :time])
-            weight = count
-        else:
-            h = near @ v / count.clamp(min=1)  # [B, T, D]
-            scores = h @ u[:, time:].mT  # [B, T, K]
-            weight = (count > 0).to(v.dtype)
-            right = weight * F.softplus(-(h * u[:, :time]).sum(-1, keepdim=True))
-        wrong = weight * F.softplus(scores[..., -self.config.drawn :]).mean(-1, keepdim=True)
-        return Loss({"pairs": right.sum() + negatives * wrong.sum()})
+        words, labels = require(model, PredictsNeighbours), batch.labels
+        v, u = words.as_centres(labels["centres"]), words.as_neighbours(labels["others"])
+        near = _near(labels["reach"], batch.inputs["lengths"]).to(v.dtype)  # [B, T, T]
+        add = pair_losses if v.device.type != "cpu" or torch.compiler.is_compiling() else negative_sampling
+        weight, cbow = self.config.negatives / self.config.drawn, self.config.variant == "cbow"
+        return Loss({"pairs": add(v, u, labels["centre"], labels["other"], near, weight=weight, cbow=cbow)})
 
     def batch_flops(self, model: Model, batch: Batch, *, memory_length: int = 0) -> float:
         """Each of the words that are kept, or its mean, with all words of its row and with those drawn."""
@@ -158,6 +147,24 @@ class NegativeSampling(PreTraining):
         if self.config.variant == "skip-gram":
             return PASSES * product * both
         return product * (2 * time + PASSES * (both - time))  # which words are near is not learnt
+
+
+def pair_losses(
+    centres: Tensor, others: Tensor, centre: Tensor, other: Tensor, near: Tensor, *, weight: float, cbow: bool
+) -> Tensor:
+    """The loss of all pairs, as the equations have it; the arguments are those of `negative_sampling`."""
+    time = centre.shape[1]
+    v, u = F.embedding(centre, centres), F.embedding(other, others)  # [B, T, D], [B, T + K, D]
+    count = near.sum(-1, keepdim=True)  # [B, T, 1]
+    if cbow:
+        h = near @ v / count.clamp(min=1)  # [B, T, D]
+        count = (count > 0).to(v.dtype)
+        right = count * F.softplus(-(h * u[:, :time]).sum(-1, keepdim=True))
+        wrong = F.softplus(h @ u[:, time:].mT)  # [B, T, K]
+    else:
+        scores = v @ u.mT  # [B, T, T + K]
+        right, wrong = near * F.softplus(-scores[..., :time]), F.softplus(scores[..., time:])
+    return right.sum() + weight * (count * wrong).sum()
 
 
 def _near(reach: Tensor, lengths: Tensor) -> Tensor:

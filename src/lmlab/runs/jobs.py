@@ -22,19 +22,20 @@ from lmlab.metrics.bleu import Bleu
 from lmlab.models.abilities import PredictsNext, WritesTarget, ability
 from lmlab.models.model import Model
 from lmlab.objectives import complete_settings, create_objective
-from lmlab.runs.model_files import copy_weights, set_spellings
+from lmlab.runs.model_files import copy_weights, expected_tensors, set_spellings
 from lmlab.runs.recipe import Recipe
 from lmlab.tokenizers.frames import Frame
 from lmlab.training.checkpointer import Checkpointer
-from lmlab.training.devices import choose_device, keep_buffers
+from lmlab.training.devices import choose_device, free_memory, keep_buffers
 from lmlab.training.distributed.world import ALONE, World
 from lmlab.training.evaluation import Evaluate, Validator, evaluate_parts, term_name
 from lmlab.training.learner import Learner
 from lmlab.training.micro_batches import rows_of_loader
 from lmlab.training.progress import TrainingProgress
+from lmlab.training.settings import TrainConfig
 from lmlab.training.trainer import Trainer, plan_steps
 from lmlab.training.weight_average import check_average
-from lmlab.units import main_unit
+from lmlab.units import format_bytes, main_unit
 
 DEFAULT_WINDOW = 64
 VALIDATION_ROWS = 16
@@ -110,6 +111,8 @@ class Training:
         """`origin` is a run whose weights the model starts from."""
         self.settings, self.corpus, self.frame, self.world = recipe.train, corpus, frame, world
         device = choose_device(self.settings.device)
+        learns = recipe.objective.get("method") != "frozen"
+        check_room(recipe.kind, config, self.settings if learns else None, free=free_memory(device))
         torch.manual_seed(self.settings.seed)
         model = cls(config)
         set_spellings(model, corpus.tokenizer)
@@ -253,6 +256,25 @@ def training_window(model: Model, wanted: int | None) -> int:
             f"lower it, or set model.window={wanted}"
         )
     return wanted or model.window or DEFAULT_WINDOW
+
+
+def check_room(kind: str, config: Any, settings: TrainConfig | None, *, free: int | None) -> None:
+    """Raise a ValueError if training needs more than `free` bytes for weights, gradients and moments alone.
+
+    Without settings the weights do not learn. Activations come on top, so less may still be too little.
+    """
+    size = sum(tensor.numel() * tensor.element_size() for tensor in expected_tensors(kind, config).values())
+    parts = {"weights": size}
+    if settings is not None:
+        sparse = settings.optimizer == "adagrad"
+        parts |= {"gradients": 0 if sparse else size, f"the moments of {settings.optimizer}": settings.moments * size}
+    needed = sum(parts.values())
+    if free is not None and needed > free:
+        listed = ", ".join(f"{format_bytes(part)} for {name}" for name, part in parts.items() if part)
+        raise ValueError(
+            f"{kind} with these settings needs at least {format_bytes(needed)} of memory ({listed}), and "
+            f"{format_bytes(free)} are free; choose a smaller --size, width or vocabulary, or --set train.optimizer=sgd"
+        )
 
 
 def check_memory(model: Model, tokens: int) -> None:

@@ -93,11 +93,11 @@ def check_not_read(path: Path, inputs: Iterable[str | Path], *, option: str = "-
 
     Inputs are files, folders and globs; links are followed.
     """
-    target = path.resolve()
+    target = Path(os.path.realpath(path))  # Path.resolve fails for links that form a loop
     for given in inputs:
         full = os.path.expanduser(given)
         for name in (full, *(glob.glob(full, recursive=True) if glob.has_magic(full) else ())):
-            source = Path(name).resolve()
+            source = Path(os.path.realpath(name))
             if target == source:
                 other = "" if str(given) == str(path) else f" {given}, which is"
                 raise ValueError(f"{option} {path} is{other} read by this command: choose another folder")

@@ -7,13 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from lmlab.files import is_alive
-from lmlab.models import LINEAGE
+from lmlab.models import LINEAGE, System
 from lmlab.runs.run_files import LOCK, NOTES
 from lmlab.runs.upgrade import upgrade_task
 from lmlab.studio.notes import read_note
 from lmlab.studio.run_files import UnreadableError, is_number, read, read_strictly, read_tail
 
-WEIGHTS, METRICS, BOARD = "model.safetensors", "metrics.jsonl", "leaderboard.json"
+WEIGHTS, METRICS = "model.safetensors", "metrics.jsonl"
+BOARD, CONDITIONS = "leaderboard.json", "conditions.json"
+"""Files of a comparison, beside its runs."""
+WITHOUT_TEXT = {"captions", "episodes", "images", "notes", "speech"}
+"""Kinds of data whose runs cannot read a text alone."""
+WITH_TEXT = {"next token", "target text", "vectors", "pairs"}
+"""Abilities of systems that the views use with a text."""
 READ = ("config.json", "task.json", "recipe.json", "frame.json", METRICS, NOTES, WEIGHTS)
 """Files of a run on which its entry depends."""
 UNKNOWN = ("kind", "year", "paper", "summary", "task", "how", "window", "heads", "parameters", "valid", "score", "text")
@@ -44,7 +50,7 @@ def describe(name: str, path: Path, *, board: Path | None = None) -> dict[str, A
         "year": system.year if system else None,
         "paper": system.paper if system else None,
         "summary": system.summary if system else None,
-        "does": list(system.does) if system and task is None else ["vectors"],
+        "does": _abilities(recipe, system, task),
         "pictures": isinstance(sizes.get("image"), list) and "patch" in sizes,
         "task": task,
         "how": tuned.get("method"),
@@ -55,6 +61,17 @@ def describe(name: str, path: Path, *, board: Path | None = None) -> dict[str, A
         "text": describe_text(recipe),
         "note": read_note(path),
     }
+
+
+def _abilities(recipe: dict[str, Any], system: System | None, task: str | None) -> list[str]:
+    """What the views may ask of a run; what they ask with a text is left out for runs that read something else."""
+    does = list(system.does) if system and task is None else ["vectors"]
+    data = recipe.get("data")
+    kind = data.get("kind") if isinstance(data, dict) else None
+    kinds = (kind,) if isinstance(kind, str) else system.reads if system else ()
+    if not kinds or set(kinds) - WITHOUT_TEXT:
+        return does
+    return [each for each in does if each not in WITH_TEXT]
 
 
 def unreadable(name: str, why: str) -> dict[str, Any]:

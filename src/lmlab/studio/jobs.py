@@ -28,7 +28,7 @@ from starlette.responses import Response
 
 from lmlab.config import Config
 from lmlab.files import write_text
-from lmlab.models import LINEAGE, find
+from lmlab.models import LINEAGE, find, systems_that_read
 from lmlab.runs.run_files import BOARD, CONDITIONS, OWN, STUDY, SWEEP, TRIALS
 from lmlab.studio.lecture import FILE as LECTURE
 from lmlab.studio.processes import Process
@@ -52,7 +52,7 @@ RESERVED = {
     for name in (*OWN, *INSIDE, *BOARD, TRIALS, STUDY, SWEEP, CONDITIONS, "scores", "plots", SETS, LECTURE)
 }
 """Names of files and folders in runs and studies, which no run may have."""
-TRAINED = tuple(name for name, system in LINEAGE.items() if "target text" not in system.does)
+TRAINED = tuple(name for name in systems_that_read("text") if "target text" not in LINEAGE[name].does)
 """Systems that learn from plain text."""
 
 
@@ -88,7 +88,10 @@ class JobRequest(Config):
     def _are_known(cls, models: list[str]) -> list[str]:
         for name in models:
             if find(name).name not in TRAINED:
-                raise ValueError(f"{name} learns from pairs of texts: train it with lmlab train {name} --source …")
+                pairs = "text" in find(name).reads
+                what = "pairs of texts" if pairs else " and ".join(find(name).reads)
+                option = "--source …" if pairs else "DATA"
+                raise ValueError(f"{name} learns from {what}: train it in a terminal, lmlab train {name} {option}")
         return models
 
 

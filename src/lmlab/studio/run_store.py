@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from lmlab.models import lineage_number
 from lmlab.pages.figures.palette import number_colours
 from lmlab.progress import check_cancelled
 from lmlab.serve.errors import NotANumberError, log_error
-from lmlab.studio.entries import BOARD, METRICS, READ, WEIGHTS, describe, status, unreadable
+from lmlab.studio.entries import BOARD, CONDITIONS, METRICS, READ, WEIGHTS, describe, status, unreadable
 from lmlab.studio.run_files import UnreadableError, check_files, is_inside, read_strictly
 
 if TYPE_CHECKING:
@@ -132,11 +133,22 @@ class RunStore:
 
     def summaries(self) -> list[dict[str, Any]]:
         """The entry of each run in the list of runs, with the number of its colour."""
-        found = [self.describe(name, path) for name, path in self.paths().items()]
-        wanted = {each["name"]: lineage_number(str(each["kind"])) for each in found}
-        order = sorted(wanted, key=lambda name: (wanted[name], name))
-        colours = number_colours({name: wanted[name] for name in order})
+        paths = self.paths()
+        found = [self.describe(name, path) for name, path in paths.items()]
+        colours = number_colours(self._wanted_colours(paths, {each["name"]: str(each["kind"]) for each in found}))
         return [{**each, "colour": colours[each["name"]]} for each in found]
+
+    def _wanted_colours(self, paths: Mapping[str, Path], kinds: Mapping[str, str]) -> dict[str, int]:
+        """The colour that each run would have alone. The oldest come first, so that new runs change no colour; the
+        runs of a comparison stay together, in the order of its report, where they have the same colours."""
+        wanted = {name: lineage_number(kind) for name, kind in kinds.items()}
+        groups: dict[str, list[str]] = {}
+        for name, path in paths.items():
+            compared = path != self.folder and any((path.parent / file).is_file() for file in (BOARD, CONDITIONS))
+            groups.setdefault(str(path.parent) if compared else str(path), []).append(name)
+        begun = {name: _begun(path) for name, path in paths.items()}
+        order = sorted(groups.values(), key=lambda group: (min(begun[name] for name in group), group))
+        return {name: wanted[name] for group in order for name in sorted(group, key=lambda each: (wanted[each], each))}
 
     def recent(self) -> list[dict[str, Any]]:
         """The same from a scan of the folder that is at most `SCAN_EVERY` old: all tabs that are open share it."""
@@ -249,6 +261,12 @@ def _stamps(paths: Iterable[Path]) -> Stamps:
         except OSError:
             found.append(None)
     return tuple(found)
+
+
+def _begun(path: Path) -> int:
+    """When a run was begun: the time of the oldest of the files that are written first."""
+    stamps = _stamps(path / name for name in ("config.json", "recipe.json", "frame.json", "tokenizer.json"))
+    return min((each[0] for each in stamps if each), default=sys.maxsize)
 
 
 def _settled(stamps: Stamps) -> bool:

@@ -68,8 +68,11 @@ def read_engine(path: Path) -> hf.Tokenizer:
     """The content of a `tokenizer.json`, with no token added to it."""
     try:
         return hf.Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises bare Exception
-        raise ValueError(f"{path} is not a tokenizer ({error}); accepted: {ACCEPTED}") from None
+    except BaseException as error:  # the library raises bare Exception, and PanicException, which is none
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path} is not a tokenizer ({reason}); accepted: {ACCEPTED}") from None
 
 
 def load_imported(path: Path) -> Tokenizer:

@@ -37,6 +37,8 @@ from lmlab.tokenizers.word_cache import WordCache, find_added
 
 BOUNDARIES = (BOUNDARY, END_OF_LINE, "<eod>", "</s>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
 """The names of the token between documents in published tokenizers, the best first."""
+MOST_UNUSED = 100_000
+"""Ids below the highest one that belong to no token."""
 
 SPECIAL_TOKENS: dict[str, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
@@ -80,6 +82,11 @@ class Tokenizer:
         self.named_boundary = boundary if boundary == name else None
         self.boundary: int = vocabulary[name]
         self.vocabulary: int = max(vocabulary.values()) + 1
+        if self.vocabulary > len(vocabulary) + MOST_UNUSED:
+            raise ValueError(
+                f"a tokenizer with {len(vocabulary):,} tokens has the id {self.vocabulary - 1:,}; "
+                f"at most {MOST_UNUSED:,} ids may be unused: number its tokens from 0"
+            )
         self._vocabulary = vocabulary
         self._settings: dict[str, Any] = json.loads(engine.to_str())
         self._settings["model"].pop("vocab")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -28,13 +31,44 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def choose_dtype(precision: str, device: torch.device) -> torch.dtype | None:
-    """The data type for autocast; None for plain fp32."""
+def free_memory(device: torch.device | None = None) -> int | None:
+    """Bytes that this process may still take on a device, within the limit of its container; None if not known."""
+    if device is not None and device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    path = Path("/proc/meminfo")
+    if not path.is_file():
+        return None
+    sizes = dict(re.findall(r"(MemAvailable|SwapFree):\s*(\d+) kB", path.read_text()))
+    if "MemAvailable" not in sizes:
+        return None
+    free = sum(map(int, sizes.values())) << 10
+    limit, used = (Path("/sys/fs/cgroup") / name for name in ("memory.max", "memory.current"))
+    if limit.is_file() and used.is_file() and (most := limit.read_text().strip()).isdigit():
+        free = min(free, max(0, int(most) - int(used.read_text())))
+    return free
+
+
+def choose_dtype(precision: str, device: torch.device, *, bf16_on_cpu: bool = False) -> torch.dtype | None:
+    """The data type for autocast; None for plain fp32.
+
+    `auto` is bf16 on a GPU that has it. On a CPU that has it, only with `bf16_on_cpu`: where that is known to be faster
+    and as good.
+    """
     if precision == "auto":
-        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None
+        has_bf16 = torch.cuda.is_bf16_supported() if device.type == "cuda" else device.type == "cpu" and cpu_has_bf16()
+        return torch.bfloat16 if has_bf16 and (device.type == "cuda" or bf16_on_cpu) else None
     if precision == "fp16" and device.type == "cpu":
         raise ValueError("train.precision = 'fp16' needs a GPU; on a CPU use fp32 or bf16")
     return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def cpu_has_bf16() -> bool:
+    """Whether PyTorch's matrix products use bf16 instructions of this CPU; elsewhere they are emulated, and slow."""
+    if not torch.backends.mkldnn.is_available() or "AVX512" not in torch.backends.cpu.get_cpu_capability():  # type: ignore[no-untyped-call]
+        return False
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
+    allowed = limit in ("ALL", "DEFAULT") or any(name in limit for name in ("BF16", "FP16", "AMX"))
+    return allowed and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 @contextmanager

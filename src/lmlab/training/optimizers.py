@@ -63,11 +63,17 @@ def settle_gradients(parameters: Iterable[nn.Parameter], config: TrainConfig) ->
         if gradient is None:
             continue
         if gradient.is_sparse:
-            gradient = gradient.coalesce()
+            gradient = _coalesce(gradient)
             keep = config.optimizer == "adagrad" and not config.decay
             gradient = parameter.grad = gradient if keep else gradient.to_dense()
         values.append(gradient.values() if gradient.is_sparse else gradient)
     return values
+
+
+def _coalesce(gradient: Tensor) -> Tensor:
+    """A sparse gradient with each row once; rows that ascend already are not sorted."""
+    rows = gradient._indices()[0]
+    return gradient._coalesced_(True) if bool((rows[1:] > rows[:-1]).all()) else gradient.coalesce()
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, module: nn.Module) -> dict[str, Tensor]:

@@ -119,7 +119,9 @@ class TrainConfig(Config):
     save_seconds: float = Field(60.0, ge=0, description="seconds between checkpoints (0: after every step)")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        "auto", description="numeric precision of the forward pass; auto: bf16 on a GPU that supports it, else fp32"
+        "auto",
+        description="numeric precision of matrix products; weights, norms and losses are fp32. auto: bf16 on a GPU "
+        "that has it, and on a CPU that has it for gpt2, llama and bert from a million parameters on; else fp32",
     )
     memory: str | None = Field(
         None,
@@ -132,6 +134,11 @@ class TrainConfig(Config):
         description="country of the electricity, for CO2e (SE, DE …); by default LMLAB_COUNTRY, or the world average",
     )
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra: lmlab[track])")
+
+    @property
+    def moments(self) -> int:
+        """How many numbers the optimizer keeps for each weight."""
+        return {"sgd": int(self.momentum > 0), "adagrad": 1}.get(self.optimizer, 2)
 
     def streams(self, *, stateful: bool) -> bool:
         """Whether text is read in contiguous streams; by default if the model is stateful."""

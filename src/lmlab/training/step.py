@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from lmlab.data.loaders.loader import Loader
+from lmlab.layers.kernels.training_linear import cached_casts
 from lmlab.metrics.metric import Average
 from lmlab.models.abilities import State
-from lmlab.objectives.objective import Batch, Loss, NotAdditive, weighted_mean
+from lmlab.objectives.objective import Batch, Loss, NotAdditive, PreTraining, weighted_mean
 from lmlab.training.devices import choose_dtype, random_tensors, restore_random
 from lmlab.training.distributed.gradient_sum import ExactSum
 from lmlab.training.distributed.world import ALONE, World
@@ -36,6 +37,8 @@ from lmlab.training.weight_average import WeightAverage
 
 States = dict[int, State]
 """What a stateful model keeps for the next batch, by the lane of its rows."""
+LEAST_FOR_BF16 = 1_000_000
+"""Parameters from which on a model is trained in bf16 by default on a CPU that has it; smaller ones gain little."""
 COUNT = "count of "
 """Begins the names of counts among amounts of several kinds."""
 
@@ -75,7 +78,7 @@ class Step:
         self.average = WeightAverage(learner)
         self.prefetcher = Prefetcher(learner.objective, loader, seed=config.seed, lanes=self.division.lanes)
         self.device = learner.device
-        self.dtype = choose_dtype(config.precision, self.device)
+        self.dtype = choose_dtype(config.precision, self.device, bf16_on_cpu=gains_from_bf16(learner))
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         metrics = learner.objective.watched_metrics
         self.averaged = {name for name, make in metrics.items() if isinstance(make(), Average)}
@@ -95,22 +98,23 @@ class Step:
         counts, units = self._count(batches[:own])
         losses, states = LossSums(self.averaged), dict(states or {})
         adding = self._exact_sum() if self.adds_itself else None
-        if self.compared is not None:
-            losses.add(self._backward_all(self.compared, batches, counts, micros, adding))
-        else:
-            for number, (micro, batch) in enumerate(zip(micros, batches, strict=True)):
-                state = states.pop(micro.lane, None)
-                if not self.learner.stateful or self.loader.restarts(micro.number):
-                    state = None
-                self._seed(micro)
-                with self._accumulating(number, micros):
-                    loss = self._backward(batch.to(self.device), state, counts, weight=float(number < own))
-                if adding is not None:
-                    adding.add()
-                if number < own:
-                    states[micro.lane] = loss.state
-                    losses.add(loss)
-                del loss  # and with it what its graph still holds
+        with self._cached_casts():
+            if self.compared is not None:
+                losses.add(self._backward_all(self.compared, batches, counts, micros, adding))
+            else:
+                for number, (micro, batch) in enumerate(zip(micros, batches, strict=True)):
+                    state = states.pop(micro.lane, None)
+                    if not self.learner.stateful or self.loader.restarts(micro.number):
+                        state = None
+                    self._seed(micro)
+                    with self._accumulating(number, micros):
+                        loss = self._backward(batch.to(self.device), state, counts, weight=float(number < own))
+                    if adding is not None:
+                        adding.add()
+                    if number < own:
+                        states[micro.lane] = loss.state
+                        losses.add(loss)
+                    del loss  # and with it what its graph still holds
         if adding is not None:
             adding.finish()
         norm = self._update()
@@ -273,6 +277,10 @@ class Step:
     def _autocast(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.dtype is None else torch.autocast(self.device.type, dtype=self.dtype)
 
+    def _cached_casts(self) -> AbstractContextManager[None]:
+        """A context in which each weight is converted once for all micro-batches; not where weights are in parts."""
+        return nullcontext() if self.dtype is None or self.world.sharded else cached_casts()
+
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint needs besides the weights: the states of optimizer, gradient scaler and weight average.
 
@@ -301,6 +309,12 @@ class Step:
             if of in parameters:
                 found[name] = self.world.part(tensor, parameters[of])
         return found
+
+
+def gains_from_bf16(learner: Learner) -> bool:
+    """Whether a CPU with bf16 trains this faster in bf16, and as well as in fp32 (benchmarks/precision.py)."""
+    large = sum(parameter.numel() for parameter in learner.model.parameters()) >= LEAST_FOR_BF16
+    return large and learner.model.measured_in_bf16 and isinstance(learner.objective, PreTraining)
 
 
 class LossSums:
@@ -344,8 +358,8 @@ def add_up(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 def clip_gradients(gradients: Sequence[Tensor], limit: float, *, world: World = ALONE) -> Tensor:
     """Scale gradients in place so that their total norm is at most `limit`; return the norm before."""
     norm = world.norm(gradients)
-    if math.isfinite(limit):
+    if gradients and math.isfinite(limit):
         factor = (limit / (norm + 1e-6)).clamp(max=1.0)  # the small term as in torch.nn.utils.clip_grad_norm_
-        for gradient in gradients:
-            world.local(gradient).mul_(factor)
+        if norm.device.type != "cpu" or float(factor) != 1:  # on a CPU one need not wait to know it
+            torch._foreach_mul_([world.local(gradient) for gradient in gradients], factor)
     return norm

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from lmlab.layers.cache import LayerCache
 from lmlab.layers.dropout import dropout as drop
-from lmlab.layers.kernels.dropped_attention import attend_dropped
 from lmlab.layers.kernels.linear import Linear, apply_both
+from lmlab.layers.kernels.tiled_attention import attend_in_tiles, tiles_are_faster
+from lmlab.layers.kernels.training_linear import is_plain
 from lmlab.layers.padding import NoPadding, Padding
 from lmlab.layers.positions import Rotary, rotate
 from lmlab.layers.watching import is_watched
@@ -54,16 +55,17 @@ def attend(
     """softmax(QKᵀ/√d)V for q [B, H, T, d] and k, v [B, H, S, d] -> [B, H, T, d]; `mask` as in `attention_weights`.
 
     One fused kernel, which never holds the weights. They are computed explicitly, and passed through `watch`, only
-    when they are watched (see watching.py); and on a CPU when they are dropped out, because the kernel has no quick way
-    of doing that.
+    when they are watched (see watching.py); and in training on a CPU when they are dropped out, because the kernel has
+    no quick way of doing that, or when they are few, where the kernel is slower than products.
     """
     queries, keys = q.shape[-2], k.shape[-2]
     if watch is not None:
         return drop(watch(attention_weights(q, k, causal=causal and queries > 1, mask=mask)), dropout) @ v
-    if dropout and q.device.type == "cpu" and q.dtype == torch.float32:
-        if mask is None and queries == keys and not torch.compiler.is_compiling():
-            return attend_dropped(q, k, v, dropout=dropout, causal=causal)
-        return drop(attention_weights(q, k, causal=causal and queries > 1, mask=mask), dropout) @ v
+    if _learns_on_cpu(q, dropout):
+        if mask is None and queries == keys and not is_plain(q) and (dropout or tiles_are_faster(q, causal=causal)):
+            return attend_in_tiles(q, k, v, dropout=dropout, causal=causal)
+        if dropout:
+            return drop(attention_weights(q, k, causal=causal and queries > 1, mask=mask), dropout) @ v
     if queries == 1 < len(q) and q.device.type == "cpu":
         return attention_weights(q, k, mask=mask) @ v  # here the kernel would first copy all keys, to scale them
     if causal and queries > 1 and (queries < keys or mask is not None):
@@ -72,6 +74,12 @@ def attend(
     if mask is not None:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
     return F.scaled_dot_product_attention(q, k, v, is_causal=causal and queries > 1, dropout_p=dropout)
+
+
+def _learns_on_cpu(q: Tensor, dropout: float) -> bool:
+    """Whether attention on a CPU drops weights out, or has to keep something for a backward pass."""
+    learns = dropout > 0 or (torch.is_grad_enabled() and q.requires_grad)
+    return learns and q.device.type == "cpu" and q.dtype in (torch.float32, torch.bfloat16)
 
 
 def head_width(width: int, heads: int) -> int:

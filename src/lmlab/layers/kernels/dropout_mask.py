@@ -11,19 +11,28 @@ LANES = 65536
 
 
 def dropout_mask(shape: tuple[int, ...], p: float, *, like: Tensor) -> Tensor:
-    """A mask of zeros and 1 / (1 − p), of the type and on the device of `like`, from torch's global generator.
+    """A mask of zeros and 1 / (1 − p) on the device of `like`, from torch's global generator.
 
-    On a CPU torch draws one number per element in one thread, which takes longer than all the rest of a layer; here
-    one 64-bit number decides over four elements. Multiplying by the mask is then all that autograd has to know.
+    It has the type of `like`; on a CPU at least fp32, because 1 / (1 − p) would be rounded too much in bf16.
+    Multiplying by the mask is all that autograd has to know.
     """
     check_probability(p)
     if like.device.type != "cpu":
         return F.dropout(torch.ones(shape, dtype=like.dtype, device=like.device), p)
+    kept, scale = drawn_mask(shape, p)
+    return kept.to(torch.promote_types(like.dtype, torch.float32)).mul_(scale)
+
+
+def drawn_mask(shape: tuple[int, ...], p: float) -> tuple[Tensor, float]:
+    """Which elements are kept, on a CPU, and 1 / (1 − p).
+
+    torch draws one number per element in one thread, which takes longer than all the rest of a layer; here one 64-bit
+    number decides over four elements.
+    """
     dropped = min(round(p * LANES), LANES - 1)
     count = torch.Size(shape).numel()
     lanes = _draw((count + 3) // 4).view(torch.int16)[:count]
-    kept = lanes >= dropped - LANES // 2
-    return kept.view(shape).to(like.dtype).mul_(LANES / (LANES - dropped))
+    return (lanes >= dropped - LANES // 2).view(shape), LANES / (LANES - dropped)
 
 
 def check_probability(p: float) -> None:

@@ -19,6 +19,7 @@ from lmlab.layers.kernels.low_precision import (
     round_weight,
     warn_if_slow,
 )
+from lmlab.layers.kernels.training_linear import linear_with_gradients
 
 FEW = 32
 """At most this number of vectors is multiplied as W xᵀ instead of x Wᵀ, where nothing is prepared."""
@@ -178,7 +179,9 @@ def linear(
         check_no_gradient(x)
         read: Any = prepared.read(x)
         return prepared.times(read, bias)
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or x.dtype != torch.float32:
+    if torch.is_grad_enabled():
+        return linear_with_gradients(x, weight, bias)
+    if torch.compiler.is_compiling() or x.dtype != torch.float32:
         return F.linear(x, weight, bias)
     rows = x.numel() // x.shape[-1]
     if prepared is not None and rows <= thresholds().few_prepared and prepared.fits(weight):

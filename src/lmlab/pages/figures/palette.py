@@ -32,13 +32,14 @@ PLOT_MARKERS = ("o", "s", "^", "D", "P")
 def number_colours(wanted: Mapping[str, int]) -> dict[str, int]:
     """One number of the palette for each name: the wanted one if no earlier name has it, else the next free one.
 
-    Two names share a number only if there are more names than colours.
+    Two names share a number only if there are more names than colours; then it is one that few names have.
     """
     chosen: dict[str, int] = {}
+    used = dict.fromkeys(range(len(PALETTE)), 0)
     for name, own in wanted.items():
-        taken = set(chosen.values())
         order = [(own + step) % len(PALETTE) for step in range(len(PALETTE))]
-        chosen[name] = next((number for number in order if number not in taken), order[0])
+        chosen[name] = min(order, key=used.__getitem__)
+        used[chosen[name]] += 1
     return chosen
 
 

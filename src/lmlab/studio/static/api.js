@@ -36,10 +36,11 @@ export const get = (name, query, signal) =>
   answer(path(name, query), null, async () => (await check(await fetch(path(name, query), { signal }))).json());
 export const post = (name, body, signal) =>
   answer(path(name), body, async () => (await send(path(name), body, signal)).json());
-export const bytes = async (name, body, signal) =>
-  decode(
-    await answer(path(name), body, async () => encode(await (await send(path(name), body, signal)).arrayBuffer())),
-  );
+export const bytes = async (name, body, signal) => {
+  const request = async () => (await send(path(name), body, signal)).arrayBuffer();
+  if (!isSaved() && !isRecording()) return request(); // megabytes, for attention
+  return decode(await answer(path(name), body, async () => encode(await request())));
+};
 
 /** A route of `lmlab serve`, which the studio has too. */
 export const postV1 = (name, body, signal) =>

@@ -131,7 +131,7 @@ export class RunPicker extends HTMLElement {
                 input,
                 index >= 0 && swatch(run.name),
                 run.name,
-                h("small", {}, run.task ?? run.kind),
+                h("small", {}, run.task?.replaceAll("_", " ") ?? run.kind),
               );
             }),
           ),

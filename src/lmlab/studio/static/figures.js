@@ -53,7 +53,7 @@ const describeBar = (bar, unit) => {
   return `${bar.name}: ${format(bar.value, unit)}${interval && interval + format(bar.high, unit)}${others.join("")}`;
 };
 
-const bars = ({ bars: list, unit, least, most, line }, width, names) => {
+const bars = ({ bars: list, unit, least, most, line }, width, { names, colour }) => {
   const ends = list
     .flatMap(bar => [bar.value, bar.low, bar.high, ...(bar.others ?? []).map(([, value]) => value)])
     .filter(Number.isFinite);
@@ -86,7 +86,7 @@ const bars = ({ bars: list, unit, least, most, line }, width, names) => {
             width: Math.max(1, Math.abs(X(bar.value) - X(Math.max(0, low)))),
             height: row - 10,
             rx: 3,
-            style: { fill: runColour(0) },
+            style: { fill: colour },
           }),
           within &&
             s("path", {
@@ -242,14 +242,20 @@ const KINDS = { Heatmap: heat, Bars: bars, Lines: lines, Scatter: scatter, Colou
 const barNames = analyses =>
   analyses.flatMap(each => each.figures.flatMap(figure => (figure.bars ?? []).map(bar => bar.name)));
 
-/** What an analysis found: its sentence, pictures and notes. Its bars begin where those of the others `among` do. */
-export const drawAnalysis = (shown, width, among = []) =>
+/** What an analysis found: its sentence, pictures and notes. Its bars begin where those of the others `among` do, and
+ * have the colour of its run. */
+export const drawAnalysis = (shown, width, { among = [], colour = runColour(0) } = {}) =>
   [
     h("p", {}, h("b", {}, shown.lead)),
     shown.figures.map(
       figure =>
         KINDS[figure.kind] &&
-        h("figure", {}, h("figcaption", {}, figure.title), KINDS[figure.kind](figure, width, barNames(among))),
+        h(
+          "figure",
+          {},
+          h("figcaption", {}, figure.title),
+          KINDS[figure.kind](figure, width, { names: barNames(among), colour }),
+        ),
     ),
     shown.notes.map(note => h("p", { class: "lead" }, note)),
   ]

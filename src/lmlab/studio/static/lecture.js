@@ -2,8 +2,10 @@
 
 import { h } from "./dom.js";
 import { get } from "./api.js";
+import { largestGroup } from "./open-view.js";
 import { isSaved } from "./recording.js";
 import { parse } from "./state.js";
+import { hasAttention, hasSteps } from "./systems.js";
 
 const foot = document.getElementById("lecture"),
   head = document.getElementById("slide-title"),
@@ -20,15 +22,13 @@ export const readLecture = async runs => {
 
 /** The runs of the text that most runs were trained on, one of each kind, oldest systems first. */
 const comparable = runs => {
-  const texts = new Map();
-  for (const run of runs.filter(each => each.weights && !each.task)) {
-    const text = run.text?.id || run.name;
-    texts.set(text, [...(texts.get(text) ?? []), run]);
-  }
-  const most = [...texts.values()].sort((a, b) => b.length - a.length)[0] ?? [];
+  const most = largestGroup(runs.filter(each => each.weights && !each.task));
   const once = [...new Map(most.toReversed().map(run => [run.kind, run])).values()];
   return once.sort((a, b) => (a.year ?? 0) - (b.year ?? 0));
 };
+
+/** Systems with cells that keep a state from token to token. */
+const RECURRENT = new Set(["rnn", "lstm", "gru", "awd-lstm"]);
 
 /** A first lecture about the runs of a folder: a slide for each thing that they can do. */
 const makeDefault = all => {
@@ -39,9 +39,13 @@ const makeDefault = all => {
     `#/${view}?${new URLSearchParams([...names.map(name => ["run", name]), ...Object.entries(more)])}`;
   const next = withAbility("next token"),
     masked = withAbility("masks"),
-    translators = withAbility("target text", all),
-    attending = runs.filter(run => run.heads !== null).map(run => run.name),
-    recurrent = runs.filter(run => run.window === null && run.does.includes("vectors")).map(run => run.name);
+    translators = withAbility(
+      "target text",
+      [...all].sort((a, b) => (a.kind === "bart") - (b.kind === "bart")),
+    ),
+    stepped = runs.filter(hasSteps),
+    attending = runs.filter(hasAttention).sort((a, b) => hasSteps(b) - hasSteps(a) || b.heads - a.heads),
+    recurrent = runs.filter(run => RECURRENT.has(run.kind)).map(run => run.name);
   const views = [
     {
       title: "The runs and their learning curves",
@@ -66,12 +70,32 @@ const makeDefault = all => {
         note: "Step through the search.",
       },
     );
-  if (masked.length) views.push({ title: "Filling masks", link: link("fill", masked.slice(0, 1)), note: "" });
+  if (masked.length)
+    views.push({
+      title: "Filling masks",
+      link: link("fill", masked.slice(0, 1)),
+      note: "Which words would you have written?",
+    });
   if (translators.length)
-    views.push({ title: "Translating", link: link("translate", translators.slice(0, 1)), note: "" });
-  if (attending.length) views.push({ title: "Attention", link: link("attention", attending.slice(0, 1)), note: "" });
+    views.push({
+      title: "Translating",
+      link: link("translate", translators.slice(0, 1)),
+      note: "Which words did it look at?",
+    });
+  if (attending.length)
+    views.push({
+      title: "Attention",
+      link: link("attention", [attending[0].name]),
+      note: "Enlarge a head, lock a token, and hide it from the model.",
+    });
   if (recurrent.length)
-    views.push({ title: "One cell", link: link("cells", recurrent.slice(0, 1)), note: "What does it react to?" });
+    views.push({ title: "One cell", link: link("cells", recurrent.slice(-1)), note: "What does it react to?" });
+  for (const { name, kind, heads } of new Set([stepped[0], stepped.at(-1)].filter(Boolean)))
+    views.push({
+      title: `How ${name} predicts`,
+      link: link("how", [name], { step: kind === "ngram" ? "order2" : heads ? "0.weights" : "0.gates" }),
+      note: "Step through it with the button, and click any number.",
+    });
   return { title: "A first look", views };
 };
 

@@ -48,6 +48,9 @@ export const swatch = name =>
     shape(numberOf(name), 7, 7, 5),
   );
 
+/** A heading with the name of a run and its mark. */
+export const runHeading = (name, ...more) => h("h2", {}, swatch(name), " ", name, ...more);
+
 /** A number with its noun: "1 token", "2 tokens". */
 export const count = (number, noun, plural = `${noun}s`) =>
   `${number.toLocaleString("en")} ${number === 1 ? noun : plural}`;
@@ -173,16 +176,18 @@ export const sideBySide = (items, width, draw, { least = 420, gap = 24 } = {}) =
 
 /** The legend of a colour scale: samples with numbers. */
 export const legend = (label, stops, share, { signed = false } = {}) => {
-  const w = 54;
+  const w = stops.length > 5 ? 42 : 50,
+    left = Math.ceil(wide(label, "11.5px system-ui, sans-serif")) + 12,
+    width = left + w * stops.length;
   return h(
     "div",
     { class: "scroll", "data-small": true },
     s(
       "svg",
       {
-        width: 70 + w * stops.length + 40,
+        width,
         height: 24,
-        viewBox: `0 0 ${70 + w * stops.length + 40} 24`,
+        viewBox: `0 0 ${width} 24`,
         role: "img",
         "aria-label": `${label}: ${stops.join(", ")}`,
       },
@@ -191,7 +196,7 @@ export const legend = (label, stops, share, { signed = false } = {}) => {
         const part = share(each);
         return [
           s("rect", {
-            x: 70 + index * w,
+            x: left + index * w,
             y: 2,
             width: w - 2,
             height: 20,
@@ -202,7 +207,7 @@ export const legend = (label, stops, share, { signed = false } = {}) => {
             "text",
             {
               class: "tick",
-              x: 70 + index * w + w / 2 - 1,
+              x: left + index * w + w / 2 - 1,
               y: 16,
               "text-anchor": "middle",
               style: { fill: inkOn(part, signed && part < 0 ? -1 : 1) },

@@ -2,6 +2,7 @@
 
 import { h, cut, number, percent, short } from "./dom.js";
 import { count, swatch } from "./parts.js";
+import { hasSteps } from "./systems.js";
 
 const COLUMNS = [
   ["name", "run"],
@@ -68,10 +69,16 @@ export const rankable = runs => {
   return [...groups].sort(([a], [b]) => (a === "") - (b === "")).map(([, group]) => group);
 };
 
-const links = run =>
-  [...run.does.flatMap(each => USES[each] ?? []), ...(run.task ? [["predict", "Classify"]] : [])].map(([view, title]) =>
+const links = run => {
+  const all = [
+    ...run.does.flatMap(each => USES[each] ?? []),
+    ...(hasSteps(run) ? [["how", "How it works"]] : []),
+    ...(run.task ? [["predict", "Classify"]] : []),
+  ];
+  return [...new Map(all)].map(([view, title]) =>
     h("a", { href: `#/${view}?run=${encodeURIComponent(run.name)}` }, title),
   );
+};
 
 const heading = (column, title, state, set) => {
   const on = state.sort === column;
@@ -125,7 +132,7 @@ const row = (run, { state, set, open }) => {
     h(
       "td",
       {},
-      run.why ?? (run.task ? `${run.kind}, ${run.task}` : run.kind),
+      run.why ?? (run.task ? `${run.kind}, ${run.task.replaceAll("_", " ")}` : run.kind),
       " ",
       run.year && h("small", {}, run.year),
     ),

@@ -34,7 +34,7 @@ const visit = async (link, runs, recording) => {
   return "";
 };
 
-/** Make the file of the lecture; `progress` is told the number of each slide. */
+/** Make the file of the lecture; `progress` gets the number of each slide. */
 export const makeLecture = async progress => {
   const recording = record(),
     problems = [];

@@ -86,8 +86,11 @@ export const wayTo = node => {
   return way;
 };
 
-/** The picture; `upto` is the last step that is shown, and `best` the key of the best text. */
-export const drawTree = ({ nodes, results }, { prompt, upto }) => {
+/** The least scale of a picture that is wider than its room. */
+const SMALLEST = 0.75;
+
+/** The picture; `upto` is the last step that is shown. It is made smaller to fit into its room, within limits. */
+export const drawTree = ({ nodes, results }, { prompt, upto, room = Infinity }) => {
   const levels = [];
   for (const node of nodes) (levels[node.depth - 1] ??= []).push(node);
   const label = node => (node.ends ? "■ end" : cut(visible(node.piece), 16));
@@ -106,7 +109,8 @@ export const drawTree = ({ nodes, results }, { prompt, upto }) => {
     best = new Set();
   for (let node = nodes.find(each => each.key === bestKey); node; node = node.parent) best.add(node);
   const middle = 34 + (ROW * most) / 2,
-    width = x.at(-1) + widths.at(-1) + 12;
+    width = x.at(-1) + widths.at(-1) + 12,
+    scale = Math.max(SMALLEST, Math.min(1, room / width));
   const kind = node =>
     [
       best.has(node) && upto >= levels.length && "best",
@@ -142,8 +146,8 @@ export const drawTree = ({ nodes, results }, { prompt, upto }) => {
     "svg",
     {
       class: "tree",
-      width,
-      height,
+      width: width * scale,
+      height: height * scale,
       viewBox: `0 0 ${width} ${height}`,
       role: "group",
       "aria-label": `The tree of a search, ${count(levels.length, "step")}`,

@@ -24,6 +24,20 @@ MOST_WORDS, MOST_TEMPLATES = 12, 4
 WORD = re.compile(r"[^\W\d_]{4,}")
 HAN = re.compile(r"[\u4e00-\u9fff]+|[\u30a1-\u30fa\u30fc]{2,}")
 """Runs of Han characters, or of Katakana."""
+LISTED = """
+that this with from have they were been which when what there their would will your could about into than then
+them some only other very upon such said more after before where these those should being every though over
+eine einen einem einer eines nicht auch sich sind wird werden wurde haben hatte dass diese dieser dieses diesem
+diesen oder aber wenn noch nach über unter durch sein seine seinen seinem seiner ihre ihren ihrem ihrer mich dich
+kann schon sehr mehr etwas einige mehrere während zwei drei vier fünf three four five
+dans pour avec plus cette mais elle nous vous leur leurs tout tous comme être avait était sont même sans aussi
+para como pero este esta estos estas había cuando donde todo todos sobre entre hasta desde porque también muito
+mais isso esse essa pela pelo quando onde
+della delle degli nella sono come anche questo questa quando dove voor niet zijn maar naar door haar werd worden
+было была были этот этого когда если меня тебя него только
+"""
+FUNCTION_WORDS = frozenset(LISTED.split())
+"""Frequent words that carry little meaning, in eight languages of Europe."""
 MOST_KEPT = 64
 """Runs whose examples stay in memory."""
 
@@ -94,7 +108,7 @@ def split_words(text: str) -> list[str]:
 
 
 def frequent_words(text: str) -> list[str]:
-    """The most frequent words of a text, as they are written most often."""
+    """The most frequent words of a text that carry meaning, as they are written most often."""
     forms = Counter(split_words(text))
     words = Counter[str]()
     for form, times in forms.items():
@@ -102,7 +116,7 @@ def frequent_words(text: str) -> list[str]:
     usual: dict[str, str] = {}
     for form, _ in forms.most_common():
         usual.setdefault(form.lower(), form)
-    found = [usual[word] for word, times in words.most_common(60) if times >= 3]
+    found = [usual[word] for word, times in words.most_common(120) if times >= 3 and word not in FUNCTION_WORDS][:60]
     return found or [usual[word] for word, _ in words.most_common(3)]
 
 

@@ -215,11 +215,20 @@ def count_cores() -> int:
 
 
 def _meeting(size: int) -> Store | None:
-    """The store by which processes find each other: a file on one machine; None for that of torchrun."""
-    path = os.environ.get(MEETING)
-    if path is None:
+    """The store by which processes find each other: a file on one machine; None for that of torchrun.
+
+    torchrun keeps its store when it starts processes again, with the addresses of those that have ended. On one machine
+    each start has a part of its own; several machines do not count their starts alike.
+    """
+    path, restart = os.environ.get(MEETING), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    if path is not None:
+        return PrefixStore(restart, FileStore(path, size))
+    if restart == "0" or os.environ.get("LOCAL_WORLD_SIZE") != str(size):
         return None
-    return PrefixStore(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), FileStore(path, size))
+    from torch.distributed.rendezvous import rendezvous
+
+    store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
+    return PrefixStore(restart, store)
 
 
 def end_with_parent() -> None:

@@ -114,7 +114,7 @@ def _read_entry(entry: Any, paragraph: Any, source: str, *, versioned: bool) -> 
     answers = entry.get("answers") or []
     try:
         texts, starts = [str(one["text"]) for one in answers], [int(one["answer_start"]) for one in answers]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise ValueError(
             f"{source}, question {entry.get('id', '?')}: an answer has a text and an answer_start (a number); "
             f"found {shorten(answers)}"

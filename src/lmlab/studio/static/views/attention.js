@@ -5,9 +5,10 @@ import { h, s, cut, number, percent, visible } from "../dom.js";
 import { bytes, post } from "../api.js";
 import { choice, runPicker, textField, tick } from "../fields.js";
 import { colouredText, legend, table } from "../parts.js";
-import { diverging, scale } from "../colours.js";
+import { diverging, isDark, scale } from "../colours.js";
 import { fromHalves } from "../halves.js";
 import { heatMap } from "../heat.js";
+import { hasAttention } from "../systems.js";
 
 /** Tokens up to which a head is drawn cell by cell, with names, or with lines. */
 const SMALL = 40,
@@ -16,13 +17,6 @@ const SMALL = 40,
 const LEAST = 0.01;
 /** The side of a small picture, at most, as the server makes them. */
 const THUMBNAIL = 32;
-/** The systems that read a text with attention. */
-const ATTENTIVE = new Set(
-  (
-    "attention-lm gpt gpt2 llama music-transformer transformer-xl bert mbert roberta xlm-r albert electra " +
-    "xlnet reformer transformer bart seq2seq"
-  ).split(" "),
-);
 /** Most weights are small: colours go by their root, so that one in a hundred can be seen. */
 const strength = value => Math.sign(value) * Math.sqrt(Math.abs(value));
 /** A colour as the bytes of a pixel: red, green, blue and no transparency, lowest byte first. */
@@ -33,11 +27,23 @@ const bytesOf = colour =>
     parseInt(colour.slice(1, 3), 16)) >>>
   0;
 
+/** The colours of the weights from −1 to 1, for each scale and each colour scheme of the page. */
+const palettes = new Map();
+const paletteOf = signed => {
+  const key = `${signed} ${isDark()}`;
+  if (!palettes.has(key))
+    palettes.set(
+      key,
+      Uint32Array.from({ length: 511 }, (_, n) =>
+        bytesOf(signed ? diverging((n - 255) / 255) : scale(Math.max(0, n - 255) / 255)),
+      ),
+    );
+  return palettes.get(key);
+};
+
 /** A head as pixels: one for each weight, drawn as large as there is room. */
 const pixels = (weights, rows, columns, size, signed) => {
-  const palette = Uint32Array.from({ length: 511 }, (_, n) =>
-    bytesOf(signed ? diverging((n - 255) / 255) : scale(Math.max(0, n - 255) / 255)),
-  );
+  const palette = paletteOf(signed);
   const canvas = h("canvas", { width: columns, height: rows, role: "img" });
   const image = new ImageData(columns, rows);
   const drawn = new Uint32Array(image.data.buffer);
@@ -93,6 +99,10 @@ const overview = (page, data, about, chosen) => {
     [, , rows, columns] = data.small.shape;
   const room = page.width >= 1000 ? page.width * 0.42 : page.width;
   const size = Math.max(22, Math.min(84, Math.floor((room - 30) / heads) - 10, Math.floor(480 / layers) - 8));
+  const drawn = `${size} ${isDark()}`;
+  if (page.small?.bytes !== data.small.bytes || page.small.drawn !== drawn)
+    page.small = { bytes: data.small.bytes, drawn, pictures: [] };
+  const { pictures } = page.small; // they stay the same while another layer or head is chosen
   const go = (event, layer, head) => {
     const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
     if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -108,10 +118,16 @@ const overview = (page, data, about, chosen) => {
       start = (layer * heads + head) * rows * columns,
       picked = layer === chosen.layer && head === chosen.head;
     const label = `Layer ${layer}, head ${head}: entropy ${number(each.entropy, 2)} bits, ${does(each)}`;
-    const weights = Float32Array.from(
-      data.small.bytes.subarray(start, start + rows * columns),
-      byte => (byte / 255) ** 2,
-    );
+    const paint = () => {
+      const part = data.small.bytes.subarray(start, start + rows * columns);
+      return pixels(
+        Float32Array.from(part, byte => (byte / 255) ** 2),
+        rows,
+        columns,
+        size,
+        false,
+      );
+    };
     return h(
       "button",
       {
@@ -128,7 +144,7 @@ const overview = (page, data, about, chosen) => {
         onpointerenter: () => page.say(label),
         onkeydown: event => go(event, layer, head),
       },
-      pixels(weights, rows, columns, size, false),
+      (pictures[layer * heads + head] ??= paint()),
     );
   };
   return h(
@@ -336,7 +352,7 @@ export default {
   prompt: state => state.text,
   variants: (state, data) => data.about.kinds[data.kind].does.map(({ layer }) => ({ layer })),
   example: ({ sentences: [text = ""] }) => ({ text }),
-  fits: run => run.does.includes("vectors") && run.pictures !== true && ATTENTIVE.has(run.kind),
+  fits: hasAttention,
   // Positions belong to one text and its tokens.
   change: (before, after) =>
     before.run !== after.run || before.text !== after.text ? { lock: -1, masked: [], change: false } : {},
@@ -591,13 +607,17 @@ const hideButton = (page, about, state, data, index) => {
   );
 };
 
-const best = (row, columns, keys) =>
-  [...row]
-    .map((value, at) => [value, keys[columns[at]]])
-    .sort((a, b) => Math.abs(b[0]) - Math.abs(a[0]))
-    .slice(0, 3)
-    .map(([value, key]) => `“${visible(key)}” ${number(value, 2)}`)
-    .join(", ");
+/** The three keys with the largest weights in a row. */
+const best = (row, columns, keys) => {
+  const top = [];
+  for (let at = 0; at < row.length; at++) {
+    let place = top.length;
+    while (place > 0 && Math.abs(row[at]) > Math.abs(row[top[place - 1]])) place--;
+    if (place < 3) top.splice(place, 0, at);
+    if (top.length > 3) top.pop();
+  }
+  return top.map(at => `“${visible(keys[columns[at]])}” ${number(row[at], 2)}`).join(", ");
+};
 
 /** A head of many tokens: pixels that show their values when pointed at. */
 const large = (page, weights, rows, columns, about, signed, room) => {

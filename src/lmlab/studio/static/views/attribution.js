@@ -3,7 +3,8 @@
 import { h } from "../dom.js";
 import { post } from "../api.js";
 import { field, runPicker, textField } from "../fields.js";
-import { table } from "../parts.js";
+import { runHeading, table } from "../parts.js";
+import { colourOf } from "../colours.js";
 import { drawAnalysis } from "../figures.js";
 
 export default {
@@ -36,7 +37,10 @@ export default {
       ? post("attribution", { runs: state.run, text: state.text, target: state.target }, signal)
       : null,
   draw: (page, data, state, among = data.runs.map(run => run.analysis)) => ({
-    pictures: data.runs.flatMap(run => [h("h2", {}, run.run), ...drawAnalysis(run.analysis, page.width, among)]),
+    pictures: data.runs.flatMap(run => [
+      runHeading(run.run),
+      ...drawAnalysis(run.analysis, page.width, { among, colour: colourOf(run.run) }),
+    ]),
     tables: data.runs.map(run => table(run.run, run.analysis.columns, run.analysis.rows)),
   }),
 };

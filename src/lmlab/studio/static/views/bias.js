@@ -3,7 +3,8 @@
 import { h } from "../dom.js";
 import { get, post } from "../api.js";
 import { choice, field, numberField, runPicker, textField } from "../fields.js";
-import { table } from "../parts.js";
+import { runHeading, table } from "../parts.js";
+import { colourOf } from "../colours.js";
 import { drawAnalysis } from "../figures.js";
 
 const TEMPLATES = [
@@ -151,11 +152,11 @@ export default {
     return {
       pictures: [
         ...data.runs.flatMap((run, index) => [
-          h("h2", {}, run.run),
+          runHeading(run.run),
           ...drawAnalysis(
             notes && index < data.runs.length - 1 ? { ...run.analysis, notes: [] } : run.analysis,
             page.width,
-            data.runs.map(each => each.analysis),
+            { among: data.runs.map(each => each.analysis), colour: colourOf(run.run) },
           ),
         ]),
       ],

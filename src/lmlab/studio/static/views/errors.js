@@ -4,6 +4,7 @@ import { post } from "../api.js";
 import { numberField, runPicker, textField, tick } from "../fields.js";
 import { table } from "../parts.js";
 import { drawAnalysis } from "../figures.js";
+import { colourOf } from "../colours.js";
 
 const loop = found => (found ? `“${found.words.join(" ")}” ${found.times} times` : "");
 
@@ -51,7 +52,10 @@ export default {
       ...(data.aligned ? [each.dropped.join(" "), each.invented.join(" ")] : []),
     ]);
     return {
-      pictures: [...drawAnalysis(data.analysis, page.width), table("Every text", heads, rows)],
+      pictures: [
+        ...drawAnalysis(data.analysis, page.width, { colour: colourOf(page.state.run) }),
+        table("Every text", heads, rows),
+      ],
       tables: [table("Texts with an error, by kind", data.analysis.columns, data.analysis.rows)],
     };
   },

@@ -3,7 +3,7 @@
 import { h, percent, visible } from "../dom.js";
 import { forEachRun, postV1 } from "../api.js";
 import { choice, numberField, runPicker, textField, tick } from "../fields.js";
-import { bars, sideBySide, swatch, table } from "../parts.js";
+import { bars, runHeading, sideBySide, table } from "../parts.js";
 import { colourOf } from "../colours.js";
 
 const split = text => text.match(/\s+|[\p{L}\p{N}’'_-]+|[^\s\p{L}\p{N}]/gu) ?? [];
@@ -134,7 +134,7 @@ export default {
       return h(
         "div",
         {},
-        h("h2", {}, swatch(run), " ", run, filled.by_generator && h("small", {}, " filled by its generator")),
+        runHeading(run, filled.by_generator && h("small", {}, " filled by its generator")),
         sideBySide(
           [...filled.candidates.entries()],
           page.width,

@@ -7,13 +7,8 @@ import { bars, table } from "../parts.js";
 import { cells } from "../cells.js";
 import { colourOf } from "../colours.js";
 import { equation } from "../equation.js";
+import { hasSteps } from "../systems.js";
 
-const COVERED = new Set(
-  (
-    "ngram bow nplm rnn gru lstm awd-lstm attention-lm gpt gpt2 llama music-transformer transformer-xl " +
-    "bert mbert roberta xlm-r albert electra"
-  ).split(" "),
-);
 /** A number with all the digits that matter. */
 const exact = value => (value === null ? "–" : String(Number(value.toPrecision(6))).replace("-", "−"));
 /** The same with few digits. */
@@ -220,23 +215,32 @@ const link = (page, value, at, words = few(value)) =>
       )
     : h("span", { title: typeof value === "number" ? exact(value) : null }, words);
 
-const factsFigure = (page, facts) =>
-  h(
+/** Rows of a long and narrow table stand in several columns. */
+const PER_COLUMN = 8,
+  COLUMN = 190;
+
+const factsFigure = (page, facts, room) => {
+  const rows = facts.rows.map(row =>
+      row.map((cell, column) => {
+        if (cell !== null && typeof cell === "object") return link(page, cell.value, cell.at);
+        if (typeof cell === "number") return h("span", { class: "n", title: exact(cell) }, few(cell));
+        return cell === null ? "–" : facts.columns[column] === "token" ? visible(cell) : cell;
+      }),
+    ),
+    most = facts.columns.length > 3 ? 1 : Math.max(1, Math.floor(room / COLUMN)),
+    columns = Math.min(most, Math.ceil(rows.length / PER_COLUMN)),
+    each = Math.ceil(rows.length / columns);
+  return h(
     "figure",
     { class: "facts" },
     h("figcaption", {}, facts.label),
-    table(
-      "",
-      facts.columns,
-      facts.rows.map(row =>
-        row.map((cell, column) => {
-          if (cell !== null && typeof cell === "object") return link(page, cell.value, cell.at);
-          if (typeof cell === "number") return h("span", { class: "n", title: exact(cell) }, few(cell));
-          return cell === null ? "–" : facts.columns[column] === "token" ? visible(cell) : cell;
-        }),
-      ),
+    h(
+      "div",
+      { class: "columns", style: { "--columns": columns } },
+      Array.from({ length: columns }, (_, n) => table("", facts.columns, rows.slice(n * each, (n + 1) * each))),
     ),
   );
+};
 
 /** The candidates as bars: the prediction. */
 const prediction = (page, data, room, colour) =>
@@ -376,8 +380,7 @@ export default {
       ]),
     ),
   example: ({ prompt }) => ({ text: prompt }),
-  fits: run => (run.does.includes("next token") || run.does.includes("masks")) && run.pictures !== true,
-  prefers: run => COVERED.has(run.kind),
+  fits: hasSteps,
   change: (before, after) =>
     before.run !== after.run || before.text !== after.text ? { position: -1, candidate: -1, number: "", head: 0 } : {},
   controls: page => [
@@ -437,7 +440,7 @@ export default {
       h("p", { class: "says" }, step.says),
       equation(step.equation),
       step.grids.map((grid, index) =>
-        grid.kind === "facts" ? factsFigure(page, grid) : gridFigure(page, grid, room, index),
+        grid.kind === "facts" ? factsFigure(page, grid, room) : gridFigure(page, grid, room, index),
       ),
       step.key === "softmax" && prediction(page, data, Math.min(room, 560), colourOf(state.run)),
     );

@@ -3,7 +3,7 @@
 import { h, number, percent } from "../dom.js";
 import { get, post } from "../api.js";
 import { choice, numberField, runPicker, textField } from "../fields.js";
-import { bars, table } from "../parts.js";
+import { bars, runHeading, table } from "../parts.js";
 import { colourOf } from "../colours.js";
 import { drawAnalysis } from "../figures.js";
 
@@ -43,8 +43,8 @@ export default {
     return [
       sets,
       limit,
-      choice(page, "Judged by", "region", [
-        ["", "what is usual for them"],
+      choice(page, "Compare", "region", [
+        ["", "as usual for these pairs"],
         ["full", "whole sentences"],
         ["critical", "the words that differ"],
       ]),
@@ -98,15 +98,14 @@ export default {
         ),
         state.set &&
           data.runs.flatMap(run => [
-            h("h2", {}, run.run),
-            ...drawAnalysis(
-              { ...run.analysis, notes: [] },
-              page.width,
-              data.runs.map(each => each.analysis),
-            ),
+            runHeading(run.run),
+            ...drawAnalysis({ ...run.analysis, notes: [] }, page.width, {
+              among: data.runs.map(each => each.analysis),
+              colour: colourOf(run.run),
+            }),
           ]),
         table(
-          "How many bits the right sentence is more probable",
+          "Bits by which the right sentence is more probable",
           ["right", "wrong", ...data.runs.map(run => run.run)],
           rows,
         ),

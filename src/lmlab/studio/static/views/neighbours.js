@@ -3,7 +3,8 @@
 import { h } from "../dom.js";
 import { post } from "../api.js";
 import { field, numberField, runPicker } from "../fields.js";
-import { sideBySide, swatch, table } from "../parts.js";
+import { runHeading, sideBySide, table } from "../parts.js";
+import { colourOf } from "../colours.js";
 import { drawAnalysis } from "../figures.js";
 
 export default {
@@ -46,8 +47,10 @@ export default {
     const among = data.runs.map(run => run.analysis).filter(Boolean);
     return {
       pictures: sideBySide(data.runs, page.width, (run, width) => [
-        h("h2", {}, swatch(run.run), " ", run.run),
-        run.analysis ? drawAnalysis(run.analysis, width, among) : h("p", { class: "empty" }, run.why_not),
+        runHeading(run.run),
+        run.analysis
+          ? drawAnalysis(run.analysis, width, { among, colour: colourOf(run.run) })
+          : h("p", { class: "empty" }, run.why_not),
       ]),
       tables: data.runs.filter(run => run.analysis).map(run => table(run.run, run.analysis.columns, run.analysis.rows)),
     };

@@ -1,4 +1,4 @@
-// Next word: what several runs expect after the same text; a click appends.
+// Next token: what several runs predict after the same text; a click appends.
 
 import { h, percent, short, visible } from "../dom.js";
 import { post } from "../api.js";
@@ -9,7 +9,7 @@ import { colourOf } from "../colours.js";
 
 export default {
   name: "next",
-  title: "Next word",
+  title: "Next token",
   lead:
     "Type, and see the next tokens that each run predicts. Full bars: probability after temperature and " +
     "top-p. Dashed outlines: probability of the model. Click a bar, or press Enter on it, to append the " +

@@ -218,8 +218,8 @@ export default {
     const labels = textField(page, "Labels, with commas between them", "labels", { rows: 1, wait: 400 }),
       template = textField(page, "Text around a label", "template", { rows: 1, wait: 400 }),
       text = textField(page, "Find pictures for a text", "text", { rows: 1, wait: 400 }),
-      shelf = h("div", { class: "wide" });
-    offer(page, shelf);
+      offered = h("div", { class: "wide" });
+    offer(page, offered);
     page.follow(state => {
       const own = matches(page.runs.find(each => each.name === state.run));
       for (const each of [labels, template, text]) each.hidden = !own;
@@ -230,7 +230,7 @@ export default {
         fits: page.view.fits,
         none: "No run here reads pictures: train vit or clip.",
       }),
-      shelf,
+      offered,
       h("label", { class: "field wide" }, "Or a file", input),
       labels,
       template,
@@ -273,16 +273,16 @@ export default {
   },
 };
 
-/** Show the held-out pictures of the chosen run on the shelf, as soon as a run is chosen. */
-const offer = (page, shelf) => {
+/** Show the held-out pictures of the chosen run, as soon as a run is chosen. */
+const offer = (page, offered) => {
   let asked = "",
     examples = [];
-  const draw = () => shelf.replaceChildren(thumbnails(page, examples, "Held-out pictures of the run"));
+  const draw = () => offered.replaceChildren(thumbnails(page, examples, "Held-out pictures of the run"));
   page.follow(async state => {
     if (state.run === asked) return examples.length > 0 && draw();
     asked = state.run;
     examples = [];
-    shelf.replaceChildren();
+    offered.replaceChildren();
     if (!asked) return;
     const run = asked;
     try {
@@ -291,7 +291,7 @@ const offer = (page, shelf) => {
       examples = found.examples;
       draw();
     } catch (error) {
-      if (run === asked) shelf.replaceChildren(h("p", { class: "empty" }, error.message));
+      if (run === asked) offered.replaceChildren(h("p", { class: "empty" }, error.message));
     }
   });
 };

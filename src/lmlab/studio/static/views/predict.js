@@ -101,7 +101,7 @@ const byClass = (page, data) => {
 
 export default {
   name: "predict",
-  title: "Predict",
+  title: "Classify",
   lead:
     "The prediction of a fine-tuned run for a text: its class, its score, the tags of its words, the answer " +
     "to a question, or the best of several choices.",

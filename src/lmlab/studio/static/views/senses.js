@@ -3,7 +3,7 @@
 import { h } from "../dom.js";
 import { post } from "../api.js";
 import { choice, field, numberField, runPicker, textField } from "../fields.js";
-import { sideBySide, swatch, table } from "../parts.js";
+import { runHeading, sideBySide, table } from "../parts.js";
 import { drawAnalysis } from "../figures.js";
 
 const LINES = [
@@ -60,7 +60,7 @@ export default {
       : null,
   draw: (page, data) => ({
     pictures: sideBySide(data.runs, page.width, (run, width) => [
-      h("h2", {}, swatch(run.run), " ", run.run, " ", h("small", {}, `layer ${run.layer} of ${run.layers - 1}`)),
+      runHeading(run.run, " ", h("small", {}, `layer ${run.layer} of ${run.layers - 1}`)),
       drawAnalysis(run.analysis, width),
     ]),
     tables: data.runs.flatMap(run => [

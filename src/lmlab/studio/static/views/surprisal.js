@@ -8,6 +8,12 @@ import { colouredText, legend, swatch, table } from "../parts.js";
 const STRONGEST = 12;
 const strength = bits => Math.min(1, Math.max(0, bits) / STRONGEST);
 
+/** A token as it is written; line ends and tabs as they are in the text. */
+const written = (each, letters) => {
+  const own = letters.slice(each.start, each.end).join("");
+  return own && !own.trim() ? own : each.token;
+};
+
 const about = run =>
   [
     `${number(run.bits, 1)} ${run.pseudo ? "pseudo-" : ""}bits`,
@@ -49,7 +55,8 @@ export default {
       : null,
   empty: "Choose a run and write a text.",
   draw(page, data, state) {
-    const width = page.width;
+    const width = page.width,
+      letters = [...data.text]; // as Python counts them
     const tables = data.runs.map(run =>
       table(
         `${run.run}: every token`,
@@ -108,9 +115,9 @@ export default {
         h("figcaption", {}, swatch(run.run), run.run, h("small", {}, about(run))),
         colouredText(
           run.tokens.map(each => ({
-            piece: each.token,
+            piece: written(each, letters),
             share: strength(each.bits),
-            says: `${run.run}: “${visible(each.token)}”, ${number(each.bits, 2)} bits`,
+            says: `${run.run}: “${visible(written(each, letters))}”, ${number(each.bits, 2)} bits`,
           })),
           width,
         ),

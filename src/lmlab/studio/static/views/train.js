@@ -19,7 +19,7 @@ const wanted = state => ({
   seed: state.seed,
 });
 
-/** How a job ended; of one that an earlier studio started, nobody knows. */
+/** How a job ended; of one that an earlier studio started, it is not known. */
 const ended = job => (job.status === 0 ? "done" : job.status === null ? "ended" : `ended with ${job.status}`);
 
 export default {
@@ -158,6 +158,8 @@ export default {
               ),
             ]
           : h("p", { class: "empty" }, data.why),
+        data.texts.length === 1 &&
+          h("p", { class: "lead" }, "To train on texts of your own: lmlab studio RUNS --training-text FILE"),
         data.jobs.map(job =>
           h(
             "section",
@@ -194,7 +196,7 @@ export default {
       tables: data.jobs.length
         ? [
             table(
-              "Works",
+              "Jobs",
               ["name", "command", "state"],
               data.jobs.map(job => [job.name, job.command, job.running ? "running" : ended(job)]),
             ),

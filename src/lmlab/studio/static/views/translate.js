@@ -6,6 +6,9 @@ import { choice, numberField, runPicker, slider, textField } from "../fields.js"
 import { table } from "../parts.js";
 import { heatMap } from "../heat.js";
 
+/** Target tokens that are drawn at most; the table has all. */
+const MOST_ROWS = 32;
+
 export default {
   name: "translate",
   title: "Translate",
@@ -72,13 +75,22 @@ export default {
             "figcaption",
             {},
             "Where it looked",
-            h("small", {}, "target from top to bottom, source from left to right"),
+            h(
+              "small",
+              {},
+              "target from top to bottom, source from left to right",
+              target.length > MOST_ROWS && `; the first ${MOST_ROWS} tokens`,
+            ),
           ),
           h(
             "div",
             { class: "scroll" },
             heatMap({
-              rows: target,
+              cell: Math.max(
+                15,
+                Math.min(24, Math.floor(520 / Math.max(source.length, Math.min(MOST_ROWS, target.length)))),
+              ),
+              rows: target.slice(0, MOST_ROWS),
               columns: source,
               weights: alignment.weights,
               name: "Alignment",

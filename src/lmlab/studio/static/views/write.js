@@ -19,7 +19,7 @@ const only = (page, mode, ...elements) =>
     return each;
   });
 
-/** Texts as they are written: token by token, with what else might have stood there. */
+/** Texts as they are written: token by token, with the most probable alternatives. */
 const stream = async (state, signal, page) => {
   const samples = Array.from({ length: state.samples }, () => ({ text: "", tokens: [], ended: "" })),
     data = { mode: "samples", samples };
@@ -62,7 +62,7 @@ const drawSamples = (page, data) => ({
           "figcaption",
           {},
           `Text ${place + 1}`,
-          h("small", {}, { stop: "the model ended it", length: "all the tokens asked for" }[sample.ended] ?? "…"),
+          h("small", {}, { stop: "ended by the model", length: "length limit reached" }[sample.ended] ?? "…"),
         ),
         colouredText(
           sample.tokens.map(each => ({
@@ -134,7 +134,11 @@ const drawBeams = (page, data, state) => {
     pictures: [
       page.steps.element,
       pins(page, state),
-      h("div", { class: "scroll", tabindex: -1 }, drawTree(joined, { prompt: state.text, upto })),
+      h(
+        "div",
+        { class: "scroll", tabindex: -1 },
+        drawTree(joined, { prompt: state.text, upto, room: page.inLecture ? Infinity : page.width }),
+      ),
       upto === steps && table("The texts that were found", ["text", "log P", "tokens", "score", "end", ""], rows),
       !isSaved() && (!page.inLecture || page.picked) && chosen(page, state),
     ],
@@ -188,8 +192,8 @@ const chosen = (page, state) => {
     type: "text",
     name: "force",
     size: 18,
-    "aria-label": "A word to force",
-    placeholder: "a word, with its space",
+    "aria-label": "Word to force",
+    placeholder: "word to force, with its space",
   });
   const force = async () => {
     if (!input.value) return;
@@ -266,7 +270,7 @@ export default {
   controls: page => [
     textField(page, "Text", "text", { rows: 2, wait: 250 }),
     runPicker(page, { several: false, fits: page.view.fits, none: "No run here predicts the next token." }),
-    choice(page, "How", "mode", [
+    choice(page, "Method", "mode", [
       ["samples", "sample"],
       ["beams", "beam search"],
     ]),
