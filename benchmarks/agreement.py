@@ -119,8 +119,8 @@ def print_probes(models: dict[str, LanguageModel], folder: Path, *, sentences: i
             result = probe(lm, ask(learn, what), ask(test, what), name=what)
             for each in result.layers:
                 fractions = [each.accuracy, each.control or 0.0, each.selectivity or 0.0, each.random or 0.0]
-                told = " | ".join(f"{100 * fraction:.1f}" for fraction in fractions)
-                print(f"| {what} | {name} | {each.layer} | {told} |")
+                reported = " | ".join(f"{100 * fraction:.1f}" for fraction in fractions)
+                print(f"| {what} | {name} | {each.layer} | {reported} |")
 
 
 if __name__ == "__main__":

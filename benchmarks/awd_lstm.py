@@ -70,9 +70,9 @@ def main() -> None:
         lm, corpus, seconds = trained(recipe, output, *data, *settings, f"train.budget={arguments.budget}")
         parameters = sum(parameter.numel() for parameter in lm.model.parameters())
         table.append((row, parameters, seconds, perplexity(stream_nats(lm, corpus.test, most=arguments.test))))
-    told = f"the first {arguments.test:,} words of" if arguments.test else "all of"
+    reported = f"the first {arguments.test:,} words of" if arguments.test else "all of"
     text = f"{arguments.words:,} words, {arguments.types:,} types" if arguments.words else "all words"
-    print(f"\nWikiText-2, {text}, {arguments.budget} of training each, {told} the test text, {clock()}\n")
+    print(f"\nWikiText-2, {text}, {arguments.budget} of training each, {reported} the test text, {clock()}\n")
     print("| system, 2 x 200 | parameters | minutes | test perplexity |\n|---|---|---|---|")
     for row, parameters, seconds, found in table:
         print(f"| {row} | {parameters:,} | {seconds / 60:.1f} | {found:.1f} |", flush=True)

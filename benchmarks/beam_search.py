@@ -68,7 +68,7 @@ def contestants(row: str, beams: int, *, threads: int) -> dict[str, Callable[[],
         )
         return torch.tensor([[int(token[1:]) for token in each.hypotheses[0]] for each in found])
 
-    engines = ctranslate2_models(theirs, "BartLoader" if row == "bart" else "MarianMTLoader", threads=threads)
+    engines = ctranslate2_models(theirs, "BartLoader", threads=threads)
     return {
         "lmlab": partial(our_texts, ours),
         "lmlab int8": partial(our_texts, rounded(ours, "int8")),
@@ -94,8 +94,7 @@ def compare(row: str, beams: int, *, repeats: int, threads: int) -> None:
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=5)
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    parser = make_parser(__doc__, repeats=5, rows=ROWS)
     parser.add_argument("--beams", nargs="+", type=int, default=[4, 1])
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

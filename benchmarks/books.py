@@ -38,7 +38,7 @@ from lmlab.prompting.items import read_items
 from lmlab.prompting.templates import find_template
 from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
-from lmlab.runs.recipe import read_record
+from lmlab.runs.recipe_record import read_record
 from study import HERE, clock, complete, need, unpack_books
 
 ORDER = (

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmlab import load
-from lmlab.cli.caption_scores import score_captions
+from lmlab.cli.evaluation.captions import score_captions
 from lmlab.cli.progress import TrainingDisplay
 from lmlab.data.corpora.pictures.split import PictureSplit
 from lmlab.data.readers.pictures.scenes import SHAPES

@@ -37,7 +37,7 @@ from lmlab.data.corpora.pictures.captions import CaptionsConfig
 from lmlab.data.corpora.pictures.images import split_pictures
 from lmlab.data.readers.pictures.sources import PictureRow
 from lmlab.metrics.retrieval import Matching
-from lmlab.runs.recipe import read_record
+from lmlab.runs.recipe_record import read_record
 from study import complete, need
 
 Parts = dict[str, list[PictureRow]]

@@ -1,4 +1,4 @@
-"""How well can replaced tokens be told at all? A detector that counts pairs of tokens, against ELECTRA's task.
+"""How well can replaced tokens be detected at all? A detector that counts pairs of tokens, against ELECTRA's task.
 
     python benchmarks/detector.py [--text builtin]      seconds; nothing but a tiny net over six numbers is trained
 

@@ -1,12 +1,12 @@
 """Greedy generation with a key-value cache: lmlab against `transformers` and CTranslate2, in one process, interleaved.
 
-    python benchmarks/generation.py [--rows small medium 124M] [--batch 1 16] [--repeats 5]
+    python benchmarks/generation.py [--rows small medium 124M] [--batch 1 16] [--repeats 5] [--tokens 128]
 
-Prompts of 32 random tokens are continued by 128 with random weights: in float32, by lmlab in bf16 and int8, too, and by
-CTranslate2 in int8 where it is installed. lmlab goes through its one decoding loop; transformers through `generate`
-with its default dynamic cache, and through a bare loop over its forward pass, which leaves out the cost of `generate`
-itself. The texts of float32 must be the same token by token. Printed: new tokens per second (median) over all texts,
-prompt included in the time.
+Prompts of 32 random tokens are continued by 128 (`--tokens`) with random weights: in float32, by lmlab in bf16 and
+int8, too, and by CTranslate2 in int8 where it is installed. lmlab goes through its one decoding loop; transformers
+through `generate` with its default dynamic cache, and through a bare loop over its forward pass, which leaves out the
+cost of `generate` itself. The texts of float32 must be the same token by token. Printed: new tokens per second (median)
+over all texts, prompt included in the time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROWS = {  # layers, width, heads, window, vocabulary
     "medium": (6, 384, 6, 256, 8192),
     "124M": (12, 768, 12, 1024, 50257),
 }
-PROMPT, NEW = 32, 128
+PROMPT = 32
 
 
 def models(row: str) -> tuple[Model, nn.Module]:
@@ -47,54 +47,54 @@ def models(row: str) -> tuple[Model, nn.Module]:
     return same_weights(theirs), theirs
 
 
-def bare_loop(model: nn.Module, prompt: Tensor) -> Tensor:
+def bare_loop(model: nn.Module, prompt: Tensor, tokens: int) -> Tensor:
     """transformers' forward pass with its cache, without `generate`."""
     with torch.inference_mode():
         out = model(prompt, use_cache=True)
         chosen = [out.logits[:, -1].argmax(-1)]
-        for _ in range(NEW - 1):
+        for _ in range(tokens - 1):
             out = model(chosen[-1][:, None], past_key_values=out.past_key_values, use_cache=True)
             chosen.append(out.logits[:, -1].argmax(-1))
     return torch.stack(chosen, 1)
 
 
-def write(model: Model, prompt: Tensor) -> Tensor:
+def write(model: Model, prompt: Tensor, tokens: int) -> Tensor:
     """Through lmlab's decoding loop."""
-    steps = generate(model, prompt, tokens=NEW, pick=Sampler(Sampling(temperature=0)))
+    steps = generate(model, prompt, tokens=tokens, pick=Sampler(Sampling(temperature=0)))
     return torch.tensor([[drawn.token for drawn in step] for step in steps]).T
 
 
-def write_by_engine(engine: Any, prompt: Tensor) -> Tensor:
+def write_by_engine(engine: Any, prompt: Tensor, tokens: int) -> Tensor:
     """By CTranslate2, without its token for the end."""
     found = engine.generate_batch(
-        as_names(prompt), max_length=NEW, min_length=NEW, beam_size=1, include_prompt_in_result=False
+        as_names(prompt), max_length=tokens, min_length=tokens, beam_size=1, include_prompt_in_result=False
     )
     return torch.tensor([each.sequences_ids[0] for each in found])
 
 
-def contestants(row: str, batch: int, *, threads: int) -> dict[str, Callable[[], Tensor]]:
+def contestants(row: str, batch: int, tokens: int, *, threads: int) -> dict[str, Callable[[], Tensor]]:
     ours, theirs = models(row)
     prompt = torch.randint(ROWS[row][4], (batch, PROMPT))
-    options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
+    options = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False}
     mask = torch.ones_like(prompt)
     engines = ctranslate2_models(theirs, "GPT2Loader", threads=threads)
     return {
-        "lmlab": partial(write, ours, prompt),
-        **{f"lmlab {each}": partial(write, rounded(ours, each), prompt) for each in ("bf16", "int8")},
-        **{name: partial(write_by_engine, engine, prompt) for name, engine in engines.items()},
+        "lmlab": partial(write, ours, prompt, tokens),
+        **{f"lmlab {each}": partial(write, rounded(ours, each), prompt, tokens) for each in ("bf16", "int8")},
+        **{name: partial(write_by_engine, engine, prompt, tokens) for name, engine in engines.items()},
         "transformers generate": lambda: theirs.generate(prompt, attention_mask=mask, **options)[:, PROMPT:],
-        "transformers bare loop": lambda: bare_loop(theirs, prompt),
+        "transformers bare loop": lambda: bare_loop(theirs, prompt, tokens),
     }
 
 
-def compare(row: str, batch: int, *, repeats: int, threads: int) -> None:
-    runs = contestants(row, batch, threads=threads)
+def compare(row: str, batch: int, tokens: int, *, repeats: int, threads: int) -> None:
+    runs = contestants(row, batch, tokens, threads=threads)
     same = same_tokens(runs)
     times = take_turns(runs, repeats=repeats)
-    print(f"\n{row}, batch {batch}, {PROMPT} + {NEW} tokens")
+    print(f"\n{row}, batch {batch}, {PROMPT} + {tokens} tokens")
     print_rows(
         times,
-        work=batch * NEW,
+        work=batch * tokens,
         unit="tokens",
         peer="transformers generate",
         note=lambda name, _: f"{same[name]:.1%} the same tokens",
@@ -102,13 +102,13 @@ def compare(row: str, batch: int, *, repeats: int, threads: int) -> None:
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=5)
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    parser = make_parser(__doc__, repeats=5, rows=ROWS)
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 16])
+    parser.add_argument("--tokens", type=int, default=128, help="new tokens of each text")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     for row, batch in itertools.product(arguments.rows, arguments.batch):
-        compare(row, batch, repeats=arguments.repeats, threads=arguments.threads)
+        compare(row, batch, arguments.tokens, repeats=arguments.repeats, threads=arguments.threads)
 
 
 if __name__ == "__main__":

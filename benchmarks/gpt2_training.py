@@ -130,8 +130,7 @@ def compare(row: str, dropout: float, *, compiled: bool, repeats: int) -> None:
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=7)
-    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    parser = make_parser(__doc__, repeats=7, rows=ROWS)
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
     parser.add_argument("--compile", action="store_true", help="add torch.compile of lmlab's model")
     arguments = parser.parse_args()

@@ -71,7 +71,7 @@ def main() -> None:
     columns = ("pre-trained", "seeds", "from scratch", "seeds", "gain", "95% interval", "majority", "words", "steps")
     header("task", "metric", *columns, "training s")
     for name, full, scratch, gains, baselines in rows:
-        both = [cell for found in (full, scratch) for cell in (percent(summarise(found).value), told(found))]
+        both = [cell for found in (full, scratch) for cell in (percent(summarise(found).value), reported(found))]
         cells = (*both, percent(gains.value), interval(gains), *(percent(each.value) for each in baselines))
         row(name, full[0].metric, *cells, full[0].steps, f"{full[0].training:.0f}")
     wins = [name for name, _, _, gains, _ in rows if gains.value > 0]
@@ -79,7 +79,7 @@ def main() -> None:
     print(f"\npre-training helps on {len(wins)} of {len(rows)} tasks, beyond the interval on {len(sure)}: {sure}")
 
 
-def told(found: list[Found]) -> str:
+def reported(found: list[Found]) -> str:
     return " ".join(percent(each.value) for each in found)
 
 

@@ -31,7 +31,8 @@ from lmlab.models.abilities import FillsInOrder, FillsMasks, ability, require
 from lmlab.runs import run
 from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
-from lmlab.runs.recipe import make_recipe, read_record
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.recipe_record import read_record
 from study import clock
 
 CONTEXT = 48

@@ -64,12 +64,12 @@ def main() -> None:
             middle = statistics.median(times[name])
             seconds[name].append(Point(length, middle))
             ratio = statistics.median(times["gpt2"]) / middle
-            told = f"  {name:16}{middle:9.3f} s  {ratio:6.2f}x as fast as full attention"
+            reported = f"  {name:16}{middle:9.3f} s  {ratio:6.2f}x as fast as full attention"
             if name in memory:
                 peak = megabytes("forward", name, layers=2, length=length, threads=given.threads)
                 memory[name].append(Point(length, peak))
-                told += f"  {peak:8.0f} MB"
-            print(told, flush=True)
+                reported += f"  {peak:8.0f} MB"
+            print(reported, flush=True)
     if given.output:
         charts = [
             Chart(

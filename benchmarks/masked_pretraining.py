@@ -30,7 +30,8 @@ from lmlab.cli.progress import TrainingDisplay
 from lmlab.runs import run
 from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
-from lmlab.runs.recipe import make_recipe, read_record
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.recipe_record import read_record
 from lmlab.tokenizers.engines import BOUNDARY
 from lmlab.tokenizers.pieces import describe_pieces
 from study import clock, need, unpack_books

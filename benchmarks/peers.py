@@ -97,6 +97,9 @@ def ctranslate2_models(theirs: nn.Module, loader: str, *, threads: int) -> dict[
     except ImportError:
         print("ctranslate2 is not installed, so it is left out")
         return {}
+    if loader == "BartLoader":  # settings that its converter reads, and transformers has no longer
+        theirs.config.normalize_before = False
+        theirs.config.normalize_embedding = "Marian" not in type(theirs).__name__
     spec = getattr(converters, loader)().get_model_spec(theirs)
     names = [f"t{number}" for number in range(theirs.config.vocab_size)]
     encodes = loader == "BertLoader"

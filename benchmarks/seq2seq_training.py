@@ -80,8 +80,8 @@ def compare(row: str, texts: str, dropout: float, *, repeats: int) -> None:
     times = take_turns(steps, repeats=repeats)
     limit = max(limit, matrix_limit())
     shape = "{layers}+{layers} d{width} h{heads} V{vocabulary}".format(**SHAPE)
-    told = f"same first loss; matrix limit {limit / 1e9:.0f} GFLOP/s"
-    print(f"\n{row} ({shape} B{BATCH}), {texts}, dropout {dropout}; {told}")
+    reported = f"same first loss; matrix limit {limit / 1e9:.0f} GFLOP/s"
+    print(f"\n{row} ({shape} B{BATCH}), {texts}, dropout {dropout}; {reported}")
     print_rows(
         times,
         work=count,
@@ -92,8 +92,7 @@ def compare(row: str, texts: str, dropout: float, *, repeats: int) -> None:
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=7)
-    parser.add_argument("--rows", nargs="+", default=["transformer", "bart"], choices=["transformer", "bart"])
+    parser = make_parser(__doc__, repeats=7, rows=("transformer", "bart"))
     parser.add_argument("--texts", nargs="+", default=["full", "padded"], choices=["full", "padded"])
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
     arguments = parser.parse_args()

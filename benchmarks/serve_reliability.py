@@ -173,9 +173,12 @@ def limits(runs: list[Path], scale: float) -> None:
         status: Any = "closed"
         with suppress(httpx.TransportError):
             status = httpx.post(f"{server.address}/v1/completions", content=endless(), headers=JSON).status_code
-        told = httpx.post(f"{server.address}/v1/completions", content=b" " * (2**20 + 1), headers=JSON).status_code
+        code = httpx.post(f"{server.address}/v1/completions", content=b" " * (2**20 + 1), headers=JSON).status_code
         say(
-            "body", chunked=f"{size:,} bytes: {status}", known_length=told, memory=f"{server.memory() - before:+.1f} MB"
+            "body",
+            chunked=f"{size:,} bytes: {status}",
+            known_length=code,
+            memory=f"{server.memory() - before:+.1f} MB",
         )
         wrong = Counter(
             httpx.post(f"{server.address}/v1/completions", content=content, headers=JSON, timeout=60).status_code
@@ -232,8 +235,8 @@ def shutdown(runs: list[Path], scale: float) -> None:
                             last = line or last
                 except httpx.TransportError:
                     last = "cut off"
-                told = "error event" if '"error"' in last else "done" if last == "data: [DONE]" else "cut off"
-                ends[told] += 1
+                reported = "error event" if '"error"' in last else "done" if last == "data: [DONE]" else "cut off"
+                ends[reported] += 1
 
             async with client(server.address) as web:
                 tasks = [asyncio.create_task(one(web)) for _ in range(count)]

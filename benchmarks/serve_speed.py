@@ -174,9 +174,8 @@ def measure(row: str, folder: Path, arguments: Any) -> None:
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=5)
+    parser = make_parser(__doc__, repeats=5, rows=ROWS)
     parser.add_argument("text", type=Path, help="a text of a megabyte")
-    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--extra", type=Path, help="a folder with what transformers serve needs besides")
     parser.add_argument(

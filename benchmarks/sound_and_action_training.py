@@ -98,8 +98,7 @@ def contestants(reference: nn.Module, losses: Losses) -> dict[str, Callable[[], 
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=7)
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser = make_parser(__doc__, repeats=7, rows=ROWS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_buffers()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import lmlab
-from lmlab.cli.transcription_scores import error_rates
+from lmlab.cli.evaluation.transcriptions import error_rates
 from lmlab.data.corpora.recordings import SpeechConfig, split_clips
 from lmlab.data.readers.clips import SpeechClip
 from study import need

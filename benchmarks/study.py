@@ -23,7 +23,8 @@ from lmlab.language_model import LanguageModel
 from lmlab.runs import run
 from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
-from lmlab.runs.recipe import make_recipe, read_record
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.recipe_record import read_record
 
 HERE = Path(__file__).parent
 os.environ.setdefault("LMLAB_DATA", str(HERE.parents[1] / "shared" / "data"))

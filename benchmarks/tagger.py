@@ -79,11 +79,11 @@ def learn(setup: Setup, data: TaskData, folder: Path, *, size: str, budget: str)
         **{"origin": Path("tagger"), "limit": setup.examples, "seed": setup.seed, "epochs": setup.epochs},
         **{"model": model, "task": {**task, **states}},
     )
-    position = folder / f"{setup.model}{setup.way}-{setup.examples}-{setup.epochs}-{setup.seed}".replace(" ", "-")
-    result = run_trial(plan_trial(trial, data), position)
+    output = folder / f"{setup.model}{setup.way}-{setup.examples}-{setup.epochs}-{setup.seed}".replace(" ", "-")
+    result = run_trial(plan_trial(trial, data), output)
     assert result is not None
-    values = evaluate_file(load(position).predictor, TEST).values
-    shutil.rmtree(position)
+    values = evaluate_file(load(output).predictor, TEST).values
+    shutil.rmtree(output)
     return Found(
         values={"f1": [values["f1"].value, values["f1"].low, values["f1"].high]},
         seconds=result.seconds,
@@ -112,8 +112,8 @@ def main() -> None:
     data = open_data(train, valid=TEST)
     folder = arguments.folder if arguments.train is None else arguments.folder / train.stem
     results = Results(folder / "results.jsonl")
-    told = f"{arguments.epochs:g} epochs (of a tenth, five times as many), language models: {arguments.size}"
-    print(f"CoNLL-2003, F1 on eng.testa, {told}, {arguments.language}, {clock()}")
+    reported = f"{arguments.epochs:g} epochs (of a tenth, five times as many), language models: {arguments.size}"
+    print(f"CoNLL-2003, F1 on eng.testa, {reported}, {arguments.language}, {clock()}")
     table = []
     for fraction in map(float, arguments.fraction.split(",")):
         take = None if fraction == 1 else round(fraction * len(data.labelled.train))

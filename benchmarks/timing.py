@@ -6,7 +6,7 @@ import argparse
 import platform
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -21,11 +21,13 @@ BF16 = ", bf16"
 _clock = time.perf_counter
 
 
-def make_parser(description: str | None, *, repeats: int) -> argparse.ArgumentParser:
-    """The command line of a script, with the options that all have."""
+def make_parser(description: str | None, *, repeats: int, rows: Iterable[str] = ()) -> argparse.ArgumentParser:
+    """The command line of a script, with the options that all have, and --rows where it has several `rows`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=repeats, help="rounds over all contestants")
     parser.add_argument("--threads", type=int, default=2)
+    if names := list(rows):
+        parser.add_argument("--rows", nargs="+", choices=names, default=names, help="some of the rows; all by default")
     parser.add_argument(
         "--processor",
         action="store_true",

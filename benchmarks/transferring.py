@@ -128,8 +128,8 @@ class Results:
                 file.write(json.dumps(line) + "\n")
             self.known[key] = found
             name = f"{setup.side} {setup.task} {setup.model} {setup.way} seed {setup.seed}"
-            told = f"{found.metric} {found.value:.4f}, {found.training:.0f} s of training, {found.seconds:.0f} s in all"
-            print(f"  {name}: {told}", flush=True)
+            line = f"{found.metric} {found.value:.4f}, {found.training:.0f} s of training, {found.seconds:.0f} s in all"
+            print(f"  {name}: {line}", flush=True)
         return self.known[key]
 
 

@@ -69,8 +69,7 @@ def contestants(row: str) -> dict[str, Callable[[], None]]:
 
 
 def main() -> None:
-    parser = make_parser(__doc__, repeats=7)
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser = make_parser(__doc__, repeats=7, rows=ROWS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_buffers()

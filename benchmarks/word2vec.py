@@ -108,8 +108,8 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     text = arguments.text or DATA / "wikitext2" / "train.txt"
     seeds = range(arguments.seeds)
-    told = f"{arguments.epochs} epochs of {text.name}, {arguments.threads} threads, mean of {arguments.seeds} seeds"
-    print(f"word2vec, {told}, {clock()}\n")
+    reported = f"{arguments.epochs} epochs of {text.name}, {arguments.threads} threads, mean of {arguments.seeds} seeds"
+    print(f"word2vec, {reported}, {clock()}\n")
     print("| system | words/s | words/s of the processor | analogies | WordSim-353 |\n|---|---|---|---|---|")
     for variant in ("skip-gram", "cbow"):
         pairs = [

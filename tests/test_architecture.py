@@ -26,7 +26,7 @@ ORDER = (
     {"costs", "analysis", "interop", "runs.first_commands"},
     {"training"},
     {"tasks", "costs.benchmark", "runs.recipe", "runs.card", "runs.averaging"},
-    {"roles"},
+    {"roles", "runs.recipe_record"},
     {"media_methods"},
     {"language_model", "runs.jobs"},
     {"prompting", "serve", "runs.finetuning", "runs.counting", "runs.held_out"},

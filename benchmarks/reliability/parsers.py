@@ -99,7 +99,8 @@ budget = "3epochs"
 
 def record(folder: Path) -> Parser:
     """`recipe.json` of a run."""
-    from lmlab.runs.recipe import RecipeRecord, make_recipe, read_groups, read_record, write_recipe
+    from lmlab.runs.recipe import make_recipe
+    from lmlab.runs.recipe_record import RecipeRecord, read_groups, read_record, write_recipe
 
     (folder / "book.txt").write_text("a b c\n")
     values = {"data": {"text": str(folder / "book.txt")}, "model": {"kind": "gpt2"}, "train": {"budget": "2steps"}}

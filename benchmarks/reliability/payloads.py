@@ -93,7 +93,7 @@ def _payload_cases(payload: Payload, run: Path) -> list[Case]:
     from lmlab.interop.ctranslate2 import import_ctranslate2
     from lmlab.interop.elmo import import_elmo
     from lmlab.interop.huggingface.importing import import_run
-    from lmlab.runs.recipe import read_record
+    from lmlab.runs.recipe_record import read_record
     from lmlab.runs.run import resume
     from lmlab.runs.storage import write_manifest
     from lmlab.tokenizers.chat_template import ChatTemplate

@@ -199,8 +199,8 @@ def test_blimp_is_read_whole_and_its_published_table_is_ours(shared_data: Callab
 
 def test_what_was_found_tells_itself() -> None:
     found = compare_scores(PAIRS, [-1.0, -2.0, -3.0], [-2.0, -3.0, -2.0])
-    told = found.as_json()
-    assert json.loads(json.dumps(told))["accuracy"] == pytest.approx(2 / 3)
+    reported = found.as_json()
+    assert json.loads(json.dumps(reported))["accuracy"] == pytest.approx(2 / 3)
     shown = found._repr_html_()
     assert "66.7% of 3 pairs" in shown
     assert "<svg" in shown

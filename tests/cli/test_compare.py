@@ -58,7 +58,7 @@ def test_resume_refuses_what_differs_by_name(lmlab, tmp_path: Path) -> None:
     words = ["compare", "book.txt", "--models", "ngram,bow", "--budget", "64tokens", *FAST, "-o", "compared"]
     assert lmlab(*words).code == 0
     stamp = (tmp_path / "compared" / "leaderboard.json").stat().st_mtime_ns
-    for options, told in (
+    for options, reported in (
         (["--models", "ngram,gpt2"], "models was ngram,bow, now ngram,gpt2"),
         (["--budget", "5min"], "budget was 64tokens, now 5min"),
         (["--size", "small"], "size was tiny, now small"),
@@ -72,7 +72,7 @@ def test_resume_refuses_what_differs_by_name(lmlab, tmp_path: Path) -> None:
     ):
         said = lmlab("compare", "--resume", "compared", *options)
         assert said.code == 2, options
-        assert told in said.err
+        assert reported in said.err
     assert (tmp_path / "compared" / "leaderboard.json").stat().st_mtime_ns == stamp
     same = ["--models", "ngram,bow", "--budget", "64tokens", *FAST]
     assert lmlab("compare", "--resume", "compared", *same).code == 0, "what says the same is no mistake"

@@ -28,9 +28,9 @@ def test_control_characters_are_escaped_wherever_rich_prints(terminal: bool) -> 
     table.add_row(Text(ESC))
     for each in (Text(ESC, style="bold"), escape(ESC), table):
         console.print(each)
-    told = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())  # rich's own colours
-    assert told.count(SHOWN) == 3
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", told)
+    reported = re.sub(r"\x1b\[[0-9;]*m", "", file.getvalue())  # rich's own colours
+    assert reported.count(SHOWN) == 3
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", reported)
 
 
 def test_plain_text_and_colours_stay() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lmlab.language_model import load
-from lmlab.runs.recipe import read_record
+from lmlab.runs.recipe_record import read_record
 from lmlab.runs.storage import write_manifest
 from lmlab.transfer.evaluation import evaluate_file, read_as_trained
 from lmlab.transfer.finetune import finetune

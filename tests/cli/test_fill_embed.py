@@ -199,8 +199,8 @@ def test_what_embed_refuses(runs: Path, tmp_path: Path) -> None:
     assert "allowed: last, first" in refused("embed", runs / "bert", "-", *out, "--layers", "lats", input="a")
     assert "cannot give contextual vectors" in refused("embed", runs / "ngram", "-", *out, input="a")
     long = "a\n" + "cat " * 20
-    told = refused("embed", runs / "bert", "-", *out, input=long)
-    assert "line 2 of standard input has 20 tokens, and the model reads at most 14: give --truncate" in told
+    reported = refused("embed", runs / "bert", "-", *out, input=long)
+    assert "line 2 of standard input has 20 tokens, and the model reads at most 14: give --truncate" in reported
     assert not (tmp_path / "out.npy").exists()
     printed("embed", runs / "bert", "-", *out, "--truncate", input=long)
     assert len(np.load(tmp_path / "out.npy")) == 1 + 14

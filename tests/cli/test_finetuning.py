@@ -287,8 +287,8 @@ def test_only_a_look(place: Place, run_command: Callable[..., Any], tmp_path: Pa
     said = run_command("finetune", str(place.bert), str(place.reviews), "--check", "-o", "stars")
     assert said.code == 0
     assert "train 48, valid 6, test 6" in said.out
-    told = json.loads(run_command("finetune", str(place.bert), str(place.reviews), "--check", "--json").out)
-    assert told
+    reported = json.loads(run_command("finetune", str(place.bert), str(place.reviews), "--check", "--json").out)
+    assert reported
     assert not (tmp_path / "stars").exists()
 
 
@@ -311,10 +311,10 @@ def test_nothing_left_to_hold_out(place: Place, run_command: Callable[..., Any],
             assert said.code == 2
             assert f"error: {message}" in said.err
             assert not (tmp_path / "new").exists()
-    told = json.loads(run_command(*command, "--valid", "valid.tsv", "--check", "--json").out)
-    left = told["examples"]["valid"]
+    reported = json.loads(run_command(*command, "--valid", "valid.tsv", "--check", "--json").out)
+    left = reported["examples"]["valid"]
     assert left == 22, "what is given is scored whole"
-    assert told["leaks"]["valid"] >= 2
+    assert reported["leaks"]["valid"] >= 2
     said = run_command(*command, "--valid", "valid.tsv", "-o", "new", "--no-controls", "--json", *QUICK)
     study = json.loads(said.out)
     assert (study["counts"]["valid"], study["results"][0]["count"]) == (left, left)
@@ -492,7 +492,7 @@ def test_the_page_of_a_fine_tuned_run_is_made_again(stars: Finetuned, run_comman
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "reported"),
     [
         ({"seeds": 0}, "seeds = 0"),
         ({"epochs": 0}, "epochs = 0"),
@@ -500,8 +500,8 @@ def test_the_page_of_a_fine_tuned_run_is_made_again(stars: Finetuned, run_comman
         ({"columns": "a=text"}, "columns = 'a=text'"),
     ],
 )
-def test_python_checks_as_the_command_line_does(place: Place, tmp_path: Path, wrong: Any, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_python_checks_as_the_command_line_does(place: Place, tmp_path: Path, wrong: Any, reported: str) -> None:
+    with pytest.raises(ValueError, match=reported):
         finetune(place.bert, place.reviews, output=tmp_path / "x", **wrong)
     assert not (tmp_path / "x").exists()
 

@@ -176,10 +176,10 @@ def test_a_signal_is_heard(when: str, place: Path) -> None:
     module, name, more, words = ENDED[when]
     code = (
         f"import os, sys; import {module} as module; from lmlab.cli import main\n"
-        f"work, told = module.{name}, []\n"
+        f"work, reported = module.{name}, []\n"
         "def working(*arguments, **options):\n"
-        "    if not told:\n"
-        f"        told.append(os.kill(os.getpid(), {int(signal.SIGINT)}))\n"
+        "    if not reported:\n"
+        f"        reported.append(os.kill(os.getpid(), {int(signal.SIGINT)}))\n"
         "    return work(*arguments, **options)\n"
         f"module.{name} = working\n"
         f"sys.argv = ['lmlab', 'finetune', 'bert', 'reviews.tsv', '-o', 'out', *{[*more, *QUICK]!r}]\n"

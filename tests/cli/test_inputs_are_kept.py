@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from lmlab.runs.recipe import make_recipe, read_record
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.recipe_record import read_record
 from lmlab.runs.run import start
 from lmlab.runs.run_files import check_not_read
 from toy_tasks import write_reviews, write_tagged

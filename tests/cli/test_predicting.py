@@ -102,11 +102,11 @@ def test_prompts_and_masked_texts_come_through_pipes(
 
 @pytest.mark.parametrize("text", ["./reviews", "/nowhere/reviews", "~/reviews", "notes.md"])
 def test_a_text_that_looks_like_a_file_is_noted(text: str, runs: Runs, said: Callable[..., Any]) -> None:
-    (found,), told = said(runs.stars, text)
+    (found,), reported = said(runs.stars, text)
     assert found["text"] == text
-    assert f"note: {text} looks like the name of a file (does not exist), and is taken as the text itself" in told
-    _, told = said(runs.stars, "good/bad film, e.g. this.")
-    assert "note" not in told
+    assert f"note: {text} looks like the name of a file (does not exist), and is taken as the text itself" in reported
+    _, reported = said(runs.stars, "good/bad film, e.g. this.")
+    assert "note" not in reported
 
 
 def test_a_device_is_not_a_text(runs: Runs, run_command: Callable[..., Any]) -> None:
@@ -220,19 +220,19 @@ def test_progress_is_reported(
 ) -> None:
     from contextlib import contextmanager
 
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
 
     @contextmanager
     def counting(what: str) -> Any:
-        yield lambda done, total: told.append((done, total))
+        yield lambda done, total: reported.append((done, total))
 
     monkeypatch.setattr("lmlab.cli.console.progress_bar", counting)
     (tmp_path / "x.txt").write_text("a good film\n" * 5)
     assert run_command("predict", runs.stars, "x.txt").code == 0
-    assert told[-1] == (5, 5)
+    assert reported[-1] == (5, 5)
     write_reviews(tmp_path / "test.tsv", count=7)
     assert run_command("evaluate", runs.stars, "test.tsv").code == 0
-    assert told[-1] == (7, 7)
+    assert reported[-1] == (7, 7)
 
 
 def test_a_score_on_what_was_trained_on_is_called_too_good(
@@ -277,19 +277,19 @@ def test_what_was_held_out_is_evaluated(runs: Runs, run_command: Callable[..., A
     for name, count in (("train", 40), ("dev", 12), ("test", 8)):
         write_reviews(tmp_path / "set" / f"{name}.tsv", count=count)
 
-    def told(data: str) -> tuple[str | None, int]:
+    def reported(data: str) -> tuple[str | None, int]:
         values = json.loads(run_command("evaluate", runs.stars, data, "--json").out)
         return values["split"], values["examples"]
 
-    assert told("set") == ("test", 8)
+    assert reported("set") == ("test", 8)
     assert "8 examples of set (test):" in run_command("evaluate", runs.stars, "set").out
-    assert told("set/train.tsv") == (None, 40)
+    assert reported("set/train.tsv") == (None, 40)
     (tmp_path / "set" / "test.tsv").write_text("text\nno label at all\n")
-    assert told("set") == ("valid", 12), "a test of GLUE has no labels"
+    assert reported("set") == ("valid", 12), "a test of GLUE has no labels"
     (tmp_path / "set" / "dev.tsv").unlink()
-    assert told("set") == ("train", 40)
+    assert reported("set") == ("train", 40)
     shutil.rmtree(tmp_path / "set")
     for label in ("pos", "neg"):
         (tmp_path / "set" / label).mkdir(parents=True)
         (tmp_path / "set" / label / "1.txt").write_text("a good film")
-    assert told("set") == (None, 2)
+    assert reported("set") == (None, 2)

@@ -202,6 +202,6 @@ def test_errors_are_plain(runs: Path, monkeypatch: pytest.MonkeyPatch, arguments
 def test_a_text_that_was_given_is_not_called_held_out(runs: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     assert command("report", runs / "gpt2", "-o", page, "--file", runs / "book.txt").exit_code == 0
-    told = page.read_text(encoding="utf-8")
-    assert "held-out" not in told
-    assert "If the model was trained on it" in told
+    shown_text = page.read_text(encoding="utf-8")
+    assert "held-out" not in shown_text
+    assert "If the model was trained on it" in shown_text

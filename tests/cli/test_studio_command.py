@@ -41,8 +41,8 @@ def status_of(link: str, path: str = "") -> int:
 def end(studio: subprocess.Popen[str], *signals: signal.Signals) -> str:
     for number in signals or (signal.SIGTERM,):
         studio.send_signal(number)
-    _, told = studio.communicate(timeout=PATIENCE)
-    return told
+    _, reported = studio.communicate(timeout=PATIENCE)
+    return reported
 
 
 @pytest.mark.parametrize("given", ["new", "variable", "file", "option"])
@@ -60,8 +60,8 @@ def test_the_printed_link_carries_the_token(tmp_path: Path, given: str) -> None:
         assert status_of(link, "/studio/api/runs") == 401
         assert ("sesame%2Bopen%2F8" in link) == (given != "new")
     finally:
-        told = end(studio)
-    assert ("--token-file" in told) == (given == "option")  # a warning that ps shows it
+        reported = end(studio)
+    assert ("--token-file" in reported) == (given == "option")  # a warning that ps shows it
 
 
 def test_without_a_token_only_where_the_owner_says_so(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_without_a_token_only_where_the_owner_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         (["--no-token", "--token-file", "x"], "both given"),
         (["--no-token", "--host", "0.0.0.0"], "leave out --no-token"),
@@ -83,9 +83,9 @@ def test_without_a_token_only_where_the_owner_says_so(tmp_path: Path) -> None:
         (["--allow-data", "nowhere"], "does not exist"),
     ],
 )
-def test_what_does_not_go_together_is_refused(tmp_path: Path, options: list[str], told: str) -> None:
+def test_what_does_not_go_together_is_refused(tmp_path: Path, options: list[str], reported: str) -> None:
     studio = start(tmp_path, *options)
-    assert told in end(studio, signal.SIGCONT)
+    assert reported in end(studio, signal.SIGCONT)
     assert studio.returncode == 2
 
 
@@ -94,6 +94,6 @@ def test_ctrl_c_ends_it_without_a_traceback(tmp_path: Path, times: int) -> None:
     studio = start(tmp_path)
     link = read_link(studio)
     wait_until(lambda: status_of(link, "/health") == 200)
-    told = end(studio, *[signal.SIGINT] * times)
-    assert "Traceback" not in told
+    reported = end(studio, *[signal.SIGINT] * times)
+    assert "Traceback" not in reported
     assert studio.returncode in (0, 130)

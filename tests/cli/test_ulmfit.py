@@ -15,7 +15,8 @@ from lmlab.cli.finetune import _stop
 from lmlab.data.readers.examples import Example
 from lmlab.language_model import load, load_ensemble
 from lmlab.models import create
-from lmlab.runs.recipe import make_recipe, read_record
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.recipe_record import read_record
 from lmlab.runs.run import start
 from lmlab.runs.storage import digest_weights, read_json, read_tensors
 from lmlab.tasks.long_texts import LEARNT, read_in_segments

@@ -203,10 +203,10 @@ def test_mistakes_are_found_before_anything_is_read() -> None:
 def test_the_guide_tells_the_learning_rates_as_they_are() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "guides" / "comparing.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`[^|]+) \| ([\d.]+) \| \| (`[^|]+) \| ([\d.]+) \|$", guide, flags=re.MULTILINE)
-    told = {
+    reported = {
         name: float(rate)
         for a, x, b, y in rows
         for names, rate in ((a, x), (b, y))
         for name in re.findall("[a-z0-9-]+", names)
     }
-    assert told == {name: LINEAGE[name].training["rate"] for name in COMPARED if name != "ngram"}
+    assert reported == {name: LINEAGE[name].training["rate"] for name in COMPARED if name != "ngram"}

@@ -322,9 +322,9 @@ def test_a_folder_of_version_0_5_is_still_shown(done: Published) -> None:
     assert (ranking.differences, ranking.letters) == (expected.differences, expected.letters)
     assert headline(ranking) == headline(expected)
     assert make_report(old, {}).count("<td class=letters>") == 3
-    told = Console(file=io.StringIO(), width=120)
-    show(old, told)
-    assert headline(ranking).split(":")[0] in told.file.getvalue()
+    reported = Console(file=io.StringIO(), width=120)
+    show(old, reported)
+    assert headline(ranking).split(":")[0] in reported.file.getvalue()
 
 
 def seeded(**seeds: int) -> Ranking:
@@ -384,9 +384,9 @@ def test_the_warning_of_a_shared_cpu_stands_beside_the_ranking(done: Published) 
     board["conditions"]["budget"] = "60s"
     board["conditions"]["machine"]["threads"] = 64
     page = make_report(board, {})
-    told = Console(file=io.StringIO(), width=120)
-    show(board, told)
-    for place in (page[page.index("<h2>Leaderboard") : page.index("<h2>Learning curves")], told.file.getvalue()):
+    reported = Console(file=io.StringIO(), width=120)
+    show(board, reported)
+    for place in (page[page.index("<h2>Leaderboard") : page.index("<h2>Learning curves")], reported.file.getvalue()):
         assert "less than 90% of the 64 requested cores" in " ".join(place.split())
     board["conditions"]["budget"] = "1280tokens"
     assert "requested cores" not in make_report(board, {}), "the steps of other budgets do not depend on the load"
@@ -437,12 +437,12 @@ def test_validation_is_worth_a_word_where_it_took_long() -> None:
 
 def test_the_page_says_what_validation_took(done: Published) -> None:
     spent = [entry["training"] for entry in done.board["entries"]]
-    told = [
+    reported = [
         f"training {duration(each['seconds'])} + validation {duration(validation_seconds(each))}"
         for each in spent
         if validation_seconds(each)
     ]
-    assert sorted(re.findall("<small>(training .*?)</small>", done.report.read_text())) == sorted(told)
+    assert sorted(re.findall("<small>(training .*?)</small>", done.report.read_text())) == sorted(reported)
 
 
 def test_a_lossy_score_promises_no_compression() -> None:

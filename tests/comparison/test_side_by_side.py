@@ -17,7 +17,7 @@ from lmlab.comparison.side_by_side import check_processes
 
 
 class Watching(Unwatched):
-    """Notes what it is told, and whether to stop."""
+    """Records what is reported, and when to stop."""
 
     def __init__(self, *, stop_at: str = "") -> None:
         self.begun: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""Every system that has vectors learns every task, in every way; padding and company change nothing."""
+"""Every system that has vectors learns every task, in every way; padding and other rows of the batch change nothing."""
 
 from __future__ import annotations
 

@@ -130,8 +130,8 @@ def test_padding_of_the_target_changes_nothing(model: Any) -> None:
     sizes = torch.tensor([3, 7, 5, 1])
     real = torch.arange(7) < sizes[:, None]
     gradients = []
-    for told in (None, sizes):
-        hidden = model(target[:, :-1], source=source, lengths=lengths, target_lengths=told).hidden
+    for reported in (None, sizes):
+        hidden = model(target[:, :-1], source=source, lengths=lengths, target_lengths=reported).hidden
         model.zero_grad()
         nats = model.nll(hidden[real], target[:, 1:][real])
         nats.sum().backward()

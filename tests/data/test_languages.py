@@ -103,7 +103,7 @@ def test_a_corpus_in_two_languages(texts: dict[str, Path], tmp_path: Path) -> No
 
 
 def test_words_that_are_spelled_have_one_number_in_all_languages(texts: dict[str, Path], tmp_path: Path) -> None:
-    """Rare words of every language are in the one tokenizer, so that a model can be told their letters."""
+    """Rare words of every language are in the one tokenizer, so that a model can be given their letters."""
     for path, rare in zip(texts.values(), ("zebra", "Zebrastreifen"), strict=True):
         path.write_text(f"{path.read_text()} {rare} Kilo {rare}\n", encoding="utf-8")
     sources = {name: [str(path)] for name, path in texts.items()}

@@ -334,14 +334,14 @@ def test_files_without_a_partner_are_reported(files: tuple[Path, Path], cache: P
 
 
 def test_progress_is_reported_to_the_end(files: tuple[Path, Path], cache: Path) -> None:
-    told: list[tuple[str, int, int]] = []
+    reported: list[tuple[str, int, int]] = []
     prepare_pairs(
-        source=files[0], target=files[1], tokenizer="bytes", cache=cache, progress=lambda *what: told.append(what)
+        source=files[0], target=files[1], tokenizer="bytes", cache=cache, progress=lambda *what: reported.append(what)
     )
-    stages = dict.fromkeys(stage for stage, _, _ in told)
+    stages = dict.fromkeys(stage for stage, _, _ in reported)
     assert list(stages) == ["checking", "reading", "training the tokenizer", "encoding"]
     for stage in stages:
-        last = [(done, total) for name, done, total in told if name == stage][-1]
+        last = [(done, total) for name, done, total in reported if name == stage][-1]
         assert last[0] == last[1]
 
 

@@ -1,4 +1,4 @@
-"""Schemes of tags: told, checked and turned into one another."""
+"""Schemes of tags: recognised, checked and turned into one another."""
 
 from __future__ import annotations
 

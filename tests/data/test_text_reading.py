@@ -100,11 +100,11 @@ def test_archives_and_images_in_a_folder_are_skipped_and_counted(tmp_path: Path)
     (tmp_path / "good.txt").write_bytes(PROSE)
     (tmp_path / "packed.gz").write_bytes(gzip.compress(PROSE))
     (tmp_path / "BZhou.txt").write_bytes(b"BZhou is no archive. " + PROSE)
-    told = (
+    reported = (
         rf"{len(BINARIES)} files that are not text were skipped: a\.tar \(a tar archive.*and {len(BINARIES) - 3} more"
     )
     for item in (tmp_path, f"{tmp_path}/*"):
-        with pytest.warns(TextWarning, match=told):
+        with pytest.warns(TextWarning, match=reported):
             found = find([item], spool=no_pipe)
         assert names(found, tmp_path) == ["BZhou.txt", "good.txt", "packed.gz"]
 

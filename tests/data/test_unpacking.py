@@ -47,10 +47,10 @@ def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, name: str) -> None:
     write = write_zip if name.endswith(".zip") else write_gzip
     path = write(tmp_path / name, lines=50_000)
     assert path.stat().st_size * files.MOST_TIMES < 50_000 * len(LINE)
-    with pytest.raises(ValueError, match=r"unpacks to more than [0-9,]+ bytes") as told:
+    with pytest.raises(ValueError, match=r"unpacks to more than [0-9,]+ bytes") as reported:
         READERS[name](path)
-    assert path.name in str(told.value)
-    assert "unpack it yourself" in str(told.value)
+    assert path.name in str(reported.value)
+    assert "unpack it yourself" in str(reported.value)
 
 
 @pytest.mark.parametrize("name", list(READERS))

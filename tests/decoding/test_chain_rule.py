@@ -93,11 +93,11 @@ def test_a_model_without_the_neural_base_may_have_a_window(documents):
 
 @pytest.mark.parametrize("model", [TinyGRU(V), TinyWindow(V)], ids=["gru", "window"])
 def test_progress_adds_up(model, documents):
-    told: list[tuple[int, int]] = []
-    score_tokens(model, documents, boundary=BOUNDARY, batch=3, progress=lambda *both: told.append(both))
-    assert told == sorted(told)
-    assert told[-1] == (sum(LENGTHS), sum(LENGTHS))
-    assert {total for _, total in told} == {sum(LENGTHS)}
+    reported: list[tuple[int, int]] = []
+    score_tokens(model, documents, boundary=BOUNDARY, batch=3, progress=lambda *both: reported.append(both))
+    assert reported == sorted(reported)
+    assert reported[-1] == (sum(LENGTHS), sum(LENGTHS))
+    assert {total for _, total in reported} == {sum(LENGTHS)}
 
 
 def test_large_vocabularies_take_fewer_rows_and_the_same_result(documents, monkeypatch):

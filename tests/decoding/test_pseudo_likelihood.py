@@ -50,7 +50,7 @@ def test_each_token_is_masked_in_turn(tokenizer: Tokenizer, kind: str, batch: in
     settings = {"generator": 1 / 3} if kind == "electra" else {}
     lm = random_model(kind, tokenizer, **SHAPE, **settings)
     calls: list[tuple[int, int]] = []
-    score = lm.score(TEXTS, batch=batch, progress=lambda *told: calls.append(told))
+    score = lm.score(TEXTS, batch=batch, progress=lambda *reported: calls.append(reported))
     expected = [one_at_a_time(lm, tokenizer.encode(text)) for text in TEXTS]
     for found, nats in zip(score.token_nats, expected, strict=True):
         np.testing.assert_allclose(found, nats, atol=1e-4)

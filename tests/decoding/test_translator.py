@@ -153,14 +153,19 @@ def test_a_source_that_would_take_too_long_is_refused_or_cut(model):
 
 
 def test_progress_and_trees_come_for_every_line(model):
-    told, trees = [], []
+    calls, trees = [], []
     found = model.translator.translate(
-        LINES, beams=2, tokens=6, batch=2, trace=trees.append, progress=lambda done, total: told.append((done, total))
+        LINES,
+        beams=2,
+        tokens=6,
+        batch=2,
+        trace=trees.append,
+        progress=lambda done, total: calls.append((done, total)),
     )
-    assert told == sorted(told), "never backwards"
-    assert {total for _, total in told} == {sum(len(row) for row in model.translator.source_rows(LINES) if row[1:])}
-    assert told[-1][0] == told[-1][1]
-    assert len(told) > 3, "within the search of one batch, too"
+    assert calls == sorted(calls), "never backwards"
+    assert {total for _, total in calls} == {sum(len(row) for row in model.translator.source_rows(LINES) if row[1:])}
+    assert calls[-1][0] == calls[-1][1]
+    assert len(calls) > 3, "within the search of one batch, too"
     assert [tree.source for tree in trees] == [line for line in LINES if line.strip()]
     results = [[result.text.strip() for result in tree.results] for tree in trees]
     assert results == [[t.text for t in each] for each in found if each]

@@ -11,7 +11,7 @@ import pytest
 
 import lmlab
 from lmlab.language_model import LanguageModel
-from lmlab.runs.recipe import read_groups, read_record
+from lmlab.runs.recipe_record import read_groups, read_record
 from lmlab.runs.storage import verify
 
 RELEASES = Path(__file__).with_name("releases")

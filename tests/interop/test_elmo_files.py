@@ -57,7 +57,7 @@ def test_vectors_with_the_state_carried_from_sentence_to_sentence(
 
 @pytest.mark.parametrize("number", range(3))
 def test_vectors_from_a_fresh_state(model: LanguageModel, fixture: Path, number: int) -> None:
-    """Only the first sentence of a list began with a fresh state; ours all do, in any company."""
+    """Only the first sentence of a list began with a fresh state; ours all do, in any batch."""
     texts = sentences(fixture, number)
     found = model.embed(texts)
     with h5py.File(fixture / f"lm_embeddings_{number}.hdf5") as file:

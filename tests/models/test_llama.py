@@ -106,13 +106,13 @@ def test_a_shared_cache_is_smaller_and_says_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "reported"),
     [
         ({"heads": 4, "key_value_heads": 3}, "4 heads cannot share 3 key/value heads evenly"),
         ({"width": 12, "heads": 4, "key_value_heads": 2}, "width 3 cannot be turned in pairs"),
         ({"heads": 5}, "5 heads do not divide the width"),
     ],
 )
-def test_sizes_that_do_not_go_together_are_refused(values: dict[str, int], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_sizes_that_do_not_go_together_are_refused(values: dict[str, int], reported: str) -> None:
+    with pytest.raises(ValueError, match=reported):
         create("llama", {"vocabulary": 31, **values}, size="tiny")

@@ -312,22 +312,22 @@ def test_scaled_weights_are_those_of_bert_or_half_of_them(initial: str, fraction
 
 
 def test_a_text_read_from_its_end_is_the_same_text() -> None:
-    """Distances are those of the text: turned round, and told so, it says the same. The memory stands behind it."""
+    """Distances are those of the text: reversed, with `backwards` given, nothing changes."""
     model, text = make(), tokens(2, 9)
     filler: Any = require(model, FillsInOrder)
     at = torch.tensor([[1, 5, 8], [0, 2, 3]])
     order = torch.zeros_like(text).scatter(1, at, torch.tensor([[2, 1, 3], [1, 3, 2]]))
-    told = {"backwards": torch.ones(2, dtype=torch.bool)}
+    reported = {"backwards": torch.ones(2, dtype=torch.bool)}
     with torch.no_grad():
         forwards = filler.read_in_order(tokens=text, order=order, at=at).hidden
         turned = {"tokens": text.flip(1), "order": order.flip(1), "at": 8 - at}
-        torch.testing.assert_close(filler.read_in_order(**turned, **told).hidden, forwards, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(filler.read_in_order(**turned, **reported).hidden, forwards, atol=1e-5, rtol=1e-5)
         assert (filler.read_in_order(**turned).hidden - forwards).abs().max() > 1e-2
 
         behind, none = tokens(2, 4), torch.zeros(2, 4, dtype=torch.long)
         first = torch.zeros(2, 1, dtype=torch.long)
-        memory = filler.read_in_order(tokens=behind.flip(1), order=none, at=first, **told).state
-        found = filler.read_in_order(**turned, **told, state=memory).hidden
+        memory = filler.read_in_order(tokens=behind.flip(1), order=none, at=first, **reported).state
+        found = filler.read_in_order(**turned, **reported, state=memory).hidden
         sees, seen = permutation_masks(order, at)
         apart = torch.zeros(2, 13, 13, dtype=torch.bool)  # what was read first saw nothing of what came then
         apart[:, :9, :9], apart[:, :9, 9:], apart[:, 9:, 9:] = sees, True, True

@@ -117,9 +117,9 @@ def test_half_of_the_rows_are_read_backwards(tokenizer: Tokenizer) -> None:
     assert all(step.inputs["backwards"].tolist() == [False, False, True, True] for step in steps)
     assert steps[0].units["tokens"] == 96
     read = torch.cat([step.inputs["tokens"] for step in steps], 1).numpy()  # [4, 14 windows]
-    told = "".join(f"{token:05d}" for token in text)
+    reported = "".join(f"{token:05d}" for token in text)
     for row in (*read[:2], *read[2:, ::-1]):
-        assert "".join(f"{token:05d}" for token in row) in told
+        assert "".join(f"{token:05d}" for token in row) in reported
     for batch in steps[:3]:  # a document and the boundary that begins it are one segment, from either end
         for row, segments in zip(batch.inputs["tokens"][2:], batch.inputs["segments"][2:], strict=True):
             ends = [0, *(row == tokenizer.boundary).cumsum(0)[:-1].tolist()]
@@ -189,9 +189,9 @@ def test_an_interrupted_run_is_resumed_to_the_bit(directions: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("objective_settings", "told"),
+    ("objective_settings", "reported"),
     [({"predicted": 1}, "objective.predicted = 1"), ({"unit": "word"}, "objective.unit = 'word'")],
 )
-def test_bad_settings_are_one_line(tokenizer: Tokenizer, objective_settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_bad_settings_are_one_line(tokenizer: Tokenizer, objective_settings: dict[str, Any], reported: str) -> None:
+    with pytest.raises(ValueError, match=reported):
         objective(tokenizer, **objective_settings)

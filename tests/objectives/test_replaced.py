@@ -156,11 +156,11 @@ def test_the_loss_is_that_of_the_two_electras(tokenizer: Tokenizer, data: TextSp
     assert mean_of(objective, batch, loss).item() == pytest.approx(
         generator.loss.item() + 50 * discriminator.loss.item(), rel=1e-4
     )
-    told = discriminator.logits > 0
+    reported = discriminator.logits > 0
     watched = {name: (values.sum(), values.numel()) for name, values in loss.watched.items()}
     assert watched["accuracy"] == ((generator.logits.argmax(-1) == labels).sum(), (labels != IGNORE).sum())
-    assert watched["detection_accuracy"] == (((told == replaced) & real).sum(), real.sum())
-    assert watched["detection_recall"] == ((told & replaced).sum(), replaced.sum())
+    assert watched["detection_accuracy"] == (((reported == replaced) & real).sum(), real.sum())
+    assert watched["detection_recall"] == ((reported & replaced).sum(), replaced.sum())
     assert watched["original_share"] == ((~replaced & real).sum(), real.sum())
     assert 0 < replaced.sum() < batch.labels["targets"].numel() + 1
 

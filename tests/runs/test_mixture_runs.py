@@ -23,7 +23,8 @@ from lmlab.runs import run
 from lmlab.runs.held_out import find_held_out, find_held_out_split, reopen_corpus
 from lmlab.runs.jobs import Silent
 from lmlab.runs.model_files import load_model
-from lmlab.runs.recipe import RecipeRecord, find_changes, make_recipe, read_record
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.recipe_record import RecipeRecord, find_changes, read_record
 from lmlab.runs.storage import read_tensors
 from lmlab.tokenizers.processors import load_processor
 from lmlab.tokenizers.processors.joined import JoinedTokenizer

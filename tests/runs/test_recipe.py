@@ -11,8 +11,9 @@ import pytest
 
 from lmlab.messages import with_article
 from lmlab.models import LINEAGE, load_class, systems_that_read
-from lmlab.models.defaults.system import SHORT
-from lmlab.runs.recipe import RecipeRecord, find_changes, make_recipe, read_groups, write_recipe
+from lmlab.models.defaults.system import SHORT_FRACTION, SHORT_MASKING_RATE
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.recipe_record import RecipeRecord, find_changes, read_groups, write_recipe
 from lmlab.runs.upgrade import upgrade_saved
 
 TUNED = [name for name in systems_that_read("text") if LINEAGE[name].tuned_width is not None]
@@ -141,8 +142,9 @@ def test_masked_models_of_cpu_sizes_begin_with_short_rows(
     recipe = make_recipe({"data": {"text": "x"}, "model": model, **values})
     assert recipe.objective["short"] == short
     usual = isinstance(short, list)
-    assert recipe.objective["short_fraction"] == (SHORT["short_fraction"] if usual else 0.9)
-    assert recipe.objective["short_masking_rate"] == (SHORT["short_masking_rate"] if usual else None)
+    assert recipe.objective["short_fraction"] == (SHORT_FRACTION if usual else 0.9)
+    more = usual and model["kind"] != "electra"
+    assert recipe.objective["short_masking_rate"] == (SHORT_MASKING_RATE if more else None)
 
 
 def test_settings_of_models_by_their_old_names_are_upgraded() -> None:

@@ -43,14 +43,14 @@ def test_a_full_disk_loses_nothing(fail: Any, text: Path, tmp_path: Path, monkey
     good = {name: value[0] for name, value in files(tmp_path / "run").items()}
     with monkeypatch.context() as patch:
         patch.setattr("lmlab.runs.storage.save_file", fail)
-        with pytest.raises(FullDiskError) as told:
+        with pytest.raises(FullDiskError) as reported:
             run.resume(tmp_path / "run")
         with pytest.raises(FullDiskError, match="no checkpoint had been written yet"):
             run.start(recipe(text), tmp_path / "new")
     assert re.match(
         r"no space left on device: .*safetensors could not be written; nothing is lost, the last checkpoint is "
         r".*run/last \(step 3\): free some space, then lmlab train --resume .*run$",
-        str(told.value),
+        str(reported.value),
     )
     assert not (tmp_path / "new").exists()
     left = {name: value[0] for name, value in files(tmp_path / "run").items()}

@@ -13,7 +13,8 @@ import pytest
 import lmlab
 from lmlab.runs import run
 from lmlab.runs.held_out import held_out
-from lmlab.runs.recipe import make_recipe, read_record
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.recipe_record import read_record
 from lmlab.runs.storage import read_tensors, write_json, write_manifest
 from lmlab.tokenizers import Tokenizer, train
 from lmlab.training.settings import FIXED

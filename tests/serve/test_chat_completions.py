@@ -119,11 +119,11 @@ def test_a_template_without_tokens_ends_before_the_next_message(chats: Running) 
 def test_log_probabilities_are_reported_as_openai_does(client: Any) -> None:
     messages = [{"role": "user", "content": PLANETS[1][0]}]
     answer = client.chat.completions.create(messages=messages, **GREEDY, logprobs=True, top_logprobs=2)
-    told = answer.choices[0].logprobs.content
-    assert len(told) == answer.usage.completion_tokens
-    written = b"".join(bytes(each.bytes) for each in told[:-1])
+    reported = answer.choices[0].logprobs.content
+    assert len(reported) == answer.usage.completion_tokens
+    written = b"".join(bytes(each.bytes) for each in reported[:-1])
     assert written.decode() == PLANETS[1][1]
-    for each in told:
+    for each in reported:
         assert each.logprob <= 0
         assert each.top_logprobs[0].token == each.token  # greedy: the best one
         assert len(each.top_logprobs) == 2

@@ -60,11 +60,11 @@ def test_echoed_log_probabilities_add_up_to_the_score(client: Any, server: Runni
 def test_written_and_echoed_tokens_are_scored_alike(server: Running, kind: str) -> None:
     (choice,) = choices(server, model=kind, prompt="the cat", max_tokens=6, echo=True, logprobs=0, seed=3)
     again = server.lm(kind).score(choice["text"])
-    told = choice["logprobs"]
-    written = told["token_logprobs"][: -1 if choice["finish_reason"] == "stop" else None]  # without the boundary
+    reported = choice["logprobs"]
+    written = reported["token_logprobs"][: -1 if choice["finish_reason"] == "stop" else None]  # without the boundary
     if again.tokens == len(written):  # where the text is cut into the same tokens again
         assert -sum(written) == pytest.approx(again.nats, abs=1e-3)
-    assert all(list(top) == [name] for name, top in zip(told["tokens"], told["top_logprobs"], strict=True))
+    assert all(list(top) == [name] for name, top in zip(reported["tokens"], reported["top_logprobs"], strict=True))
 
 
 def test_logprobs_0_is_not_off_and_the_first_is_no_null(server: Running) -> None:
@@ -78,31 +78,31 @@ def test_logprobs_0_is_not_off_and_the_first_is_no_null(server: Running) -> None
 def test_a_stream_says_the_same(client: Any, kind: str) -> None:
     asked = {"model": kind, "prompt": PROMPT, "max_tokens": 20, "echo": True, "logprobs": 1, "seed": 5, "n": 2}
     whole = client.completions.create(**asked)
-    texts, told, finish = ["", ""], [{"tokens": [], "token_logprobs": [], "text_offset": []} for _ in range(2)], {}
+    texts, reported, finish = ["", ""], [{"tokens": [], "token_logprobs": [], "text_offset": []} for _ in range(2)], {}
     usage = None
     for chunk in client.completions.create(**asked, stream=True, stream_options={"include_usage": True}):
         usage = chunk.usage or usage
         for choice in chunk.choices:
             texts[choice.index] += choice.text
             finish[choice.index] = choice.finish_reason
-            for name, values in told[choice.index].items():
+            for name, values in reported[choice.index].items():
                 values += getattr(choice.logprobs, name)
     assert texts == [choice.text for choice in whole.choices]
     assert usage == whole.usage
     for number, choice in enumerate(whole.choices):
         assert finish[number] == choice.finish_reason
-        for name, values in told[number].items():
+        for name, values in reported[number].items():
             kept = getattr(choice.logprobs, name)
             assert values[: len(kept)] == kept
 
 
 def test_offsets_are_those_of_the_characters(server: Running) -> None:
     (choice,) = choices(server, model="gpt2", prompt=PROMPT, max_tokens=12, echo=True, logprobs=0, seed=1)
-    told = choice["logprobs"]
-    for name, offset in zip(told["tokens"], told["text_offset"], strict=True):
+    reported = choice["logprobs"]
+    for name, offset in zip(reported["tokens"], reported["text_offset"], strict=True):
         if not name.startswith(("bytes:", "token_id:")):
             assert choice["text"][offset : offset + len(name)] == name
-    assert any(name.startswith("bytes:") for name in told["tokens"])  # 😀 and € are cut into bytes
+    assert any(name.startswith("bytes:") for name in reported["tokens"])  # 😀 and € are cut into bytes
 
 
 def test_the_same_seed_gives_the_same_text_and_no_seed_another(server: Running) -> None:
@@ -145,8 +145,8 @@ def test_best_of_gives_the_most_probable(server: Running) -> None:
     every = choices(server, n=6, **asked)
 
     def mean(choice: dict[str, Any]) -> float:
-        told = choice["logprobs"]["token_logprobs"]
-        return sum(told) / len(told)
+        reported = choice["logprobs"]["token_logprobs"]
+        return sum(reported) / len(reported)
 
     best = choices(server, n=2, best_of=6, **asked)
     expected = sorted(every, key=mean, reverse=True)[:2]
@@ -207,8 +207,8 @@ def test_prompt_logprobs(server: Running) -> None:
     (choice,) = choices(server, model="gpt2", prompt="the cat", max_tokens=1, prompt_logprobs=1)
     score = server.lm("gpt2").score("the cat")
     ids = score.token_ids[0].tolist()
-    for token, told, nats in zip(ids, choice["prompt_logprobs"], score.token_nats[0], strict=True):
-        assert told[str(token)]["logprob"] == pytest.approx(-nats, abs=1e-3)
+    for token, reported, nats in zip(ids, choice["prompt_logprobs"], score.token_nats[0], strict=True):
+        assert reported[str(token)]["logprob"] == pytest.approx(-nats, abs=1e-3)
 
 
 def test_tokens_that_decode_alike_keep_their_own_names(server: Running) -> None:
@@ -305,13 +305,13 @@ def test_a_prompt_that_is_cut_to_the_window_is_reported(client: Any, server: Run
     asked = {"model": "gpt2", "max_tokens": 2, "seed": 1, **way}
     extra = {"extra_body": {"use_beam_search": asked.pop("use_beam_search")}} if "use_beam_search" in asked else {}
 
-    def told(length: int) -> tuple[list[Any], list[Any]]:
+    def reported(length: int) -> tuple[list[Any], list[Any]]:
         answer = client.completions.create(prompt=[[5], [5] * length], **asked, **extra)
         events = list(answer) if asked.get("stream") else [answer]
         return events, [each.warnings for each in events if getattr(each, "warnings", None)]
 
-    assert told(window - 1)[1] == []
-    events, (found,) = told(window)
+    assert reported(window - 1)[1] == []
+    events, (found,) = reported(window)
     assert found == [f"prompt 1: {window + 1} tokens with the boundary; only the last {window} were read"]
     assert events[0].warnings == found
 

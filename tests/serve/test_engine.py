@@ -1,4 +1,4 @@
-"""The engine gives the same bytes alone and in company, and what one `generate` after another would give."""
+"""The engine gives the same bytes alone and in a batch, and what one `generate` after another would give."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def running(model: Any, **settings: Any) -> Iterator[Engine]:
 
 def answer(engine: Engine, asked: Sequence[Asked], *, pause: random.Random | None = None) -> list[list[OutputPiece]]:
     """What comes of each request; with `pause`, they arrive one by one while others are being written."""
-    told: list[list[OutputPiece]] = [[] for _ in asked]
+    reported: list[list[OutputPiece]] = [[] for _ in asked]
     left = threading.Semaphore(0)
 
     def listen(number: int) -> Any:
         def tell(piece: OutputPiece) -> None:
-            told[number].append(piece)
+            reported[number].append(piece)
             if piece.finish:
                 left.release()
 
@@ -117,7 +117,7 @@ def answer(engine: Engine, asked: Sequence[Asked], *, pause: random.Random | Non
             time.sleep(0.002)
     for _ in asked:
         assert left.acquire(timeout=PATIENCE)
-    return told
+    return reported
 
 
 def mixed(seed: int, count: int) -> list[Asked]:
@@ -154,7 +154,7 @@ def test_the_same_bytes_alone_and_in_a_batch(name: str) -> None:
     for place, number in enumerate(shuffled):
         assert together[place] == alone[number]
     assert afresh == alone
-    assert len({tuple(piece.token for piece in told) for told in alone}) > len(asked) / 2
+    assert len({tuple(piece.token for piece in reported) for reported in alone}) > len(asked) / 2
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -164,8 +164,8 @@ def test_texts_are_those_of_generate(name: str) -> None:
     near = 1e-3 if name in (*SETTINGS, "mixture") else 0.1  # a last bit may round to another number of 8 bits
     greedy = [each._replace(sampling=Sampling(temperature=0.0), top=2) for each in mixed(8, 12)]
     with running(model, rows=5) as engine:
-        told = answer(engine, greedy)
-    for each, pieces in zip(greedy, told, strict=True):
+        reported = answer(engine, greedy)
+    for each, pieces in zip(greedy, reported, strict=True):
         picker = Sampler(each.sampling)
         steps = generate(model, torch.tensor([each.prompt]), tokens=each.tokens, pick=picker, top=2)
         for (drawn,), piece in zip(steps, pieces, strict=True):
@@ -182,9 +182,9 @@ def test_prompts_are_scored_as_score_does_it(name: str) -> None:
     model = make(name)
     asked = [each._replace(tokens=each.tokens % 4, prompt_top=3) for each in mixed(9, 12)]
     with running(model) as engine:
-        told = answer(engine, asked)
+        reported = answer(engine, asked)
     expected = score_tokens(model, [each.prompt[1:] for each in asked], boundary=0)
-    for each, pieces, nats in zip(asked, told, expected, strict=True):
+    for each, pieces, nats in zip(asked, reported, expected, strict=True):
         scored = pieces[0].prompt
         assert scored is not None
         within = 10 * of_blocks(2, width=48, growth=8)  # of scores up to ten
@@ -248,19 +248,19 @@ def test_a_full_queue_refuses_all_or_none() -> None:
 
 
 def test_an_engine_that_fails_without_a_word_is_an_error_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("threading.excepthook", lambda told: None)
-    engine, told = Engine(model := make("lstm"), writer=model), list[OutputPiece]()
+    monkeypatch.setattr("threading.excepthook", lambda reported: None)
+    engine, reported = Engine(model := make("lstm"), writer=model), list[OutputPiece]()
 
     def broken() -> None:
         raise MemoryError
 
     monkeypatch.setattr(engine._batch, "_step", broken)
     engine.submit(
-        [GeneratedSequence(prompt=[0], tokens=9, sampling=Sampling(), decoder=Letters(), send=told.append)],
+        [GeneratedSequence(prompt=[0], tokens=9, sampling=Sampling(), decoder=Letters(), send=reported.append)],
     )
     engine._thread.join(PATIENCE)
-    assert told[-1].finish == "error"
-    assert "MemoryError" in told[-1].error
+    assert reported[-1].finish == "error"
+    assert "MemoryError" in reported[-1].error
     with pytest.raises(ClosedError, match="MemoryError"):
         engine.submit([])
 
@@ -276,14 +276,14 @@ def test_stop_strings_end_a_text_before_them() -> None:
 
 
 def test_closing_ends_what_is_not_finished() -> None:
-    told: list[OutputPiece] = []
+    reported: list[OutputPiece] = []
     engine = Engine(model := make("lstm"), writer=model)
-    text = GeneratedSequence(prompt=[0], tokens=10**6, sampling=Sampling(), decoder=Letters(), send=told.append)
+    text = GeneratedSequence(prompt=[0], tokens=10**6, sampling=Sampling(), decoder=Letters(), send=reported.append)
     engine.submit([text])
-    wait_until(lambda: told)
+    wait_until(lambda: reported)
     engine.close(within=0.05)
     engine._thread.join(PATIENCE)
-    assert told[-1].finish == "cancelled"
+    assert reported[-1].finish == "cancelled"
     assert not engine._thread.is_alive()
 
 
@@ -293,14 +293,14 @@ def test_an_error_of_one_text_ends_it_alone() -> None:
             raise RuntimeError("broken")
 
     with running(make("lstm")) as engine:
-        told: list[OutputPiece] = []
-        text = GeneratedSequence(prompt=[0], tokens=2, sampling=Sampling(), decoder=Letters(), send=told.append)
+        reported: list[OutputPiece] = []
+        text = GeneratedSequence(prompt=[0], tokens=2, sampling=Sampling(), decoder=Letters(), send=reported.append)
         text.sampler = Broken()
         engine.submit([text])
         (other,) = answer(engine, [Asked([0, 1], 3, Sampling(seed=4))])
         assert [piece.token is not None for piece in other].count(True) == 3
-        assert told[-1].finish == "error"
-        assert "unexpected RuntimeError" in told[-1].error
+        assert reported[-1].finish == "error"
+        assert "unexpected RuntimeError" in reported[-1].error
 
 
 def test_scores_that_are_no_numbers_end_their_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,21 +346,21 @@ def test_the_prefix_cache_is_bounded_counted_and_can_be_off() -> None:
 
     def count(prefix_bytes: int) -> tuple[list[OutputPiece], float, float, float]:
         with running(make("lstm"), prefix_bytes=prefix_bytes) as engine:
-            told = [answer(engine, [Asked(prompt, 4, Sampling(seed=1))])[0] for _ in range(3)]
-            assert told[0] == told[1] == told[2]
+            reported = [answer(engine, [Asked(prompt, 4, Sampling(seed=1))])[0] for _ in range(3)]
+            assert reported[0] == reported[1] == reported[2]
             values = (engine.metrics.value(f"prefix_cache_{name}") for name in ("queries_total", "hits_total", "bytes"))
-            return told[0], *values  # type: ignore[return-value]
+            return reported[0], *values  # type: ignore[return-value]
 
-    told, queries, hits, size = count(2**20)
+    reported, queries, hits, size = count(2**20)
     assert (queries, hits) == (3 * len(prompt), 2 * len(prompt))
     assert 0 < size <= 2**20
-    assert count(0) == (told, 0, 0, 0)
-    assert count(64) == (told, 3 * len(prompt), 0, 0), "nothing fits"
+    assert count(0) == (reported, 0, 0, 0)
+    assert count(64) == (reported, 3 * len(prompt), 0, 0), "nothing fits"
 
 
 def test_an_error_of_a_step_is_none_of_a_job_that_lets_it_run(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(model := make("lstm"), writer=model)
-    monkeypatch.setattr("threading.excepthook", lambda told: None)
+    monkeypatch.setattr("threading.excepthook", lambda reported: None)
 
     def broken() -> None:
         raise RuntimeError("broken")
@@ -377,16 +377,16 @@ def test_a_cancelled_request_gives_its_place_to_others() -> None:
     with running(make("ngram"), rows=1, queue=2) as engine:
         block = threading.Event()
         job = engine.call(lambda pause: block.wait(PATIENCE))
-        told: list[OutputPiece] = []
+        reported: list[OutputPiece] = []
         make_text = lambda: GeneratedSequence(  # noqa: E731
-            prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), send=told.append
+            prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), send=reported.append
         )
         first = [make_text(), make_text()]
         engine.submit(first)
         for text in first:
             text.cancel()
         engine.submit([make_text(), make_text()])
-        assert [piece.finish for piece in told] == ["cancelled", "cancelled"]
+        assert [piece.finish for piece in reported] == ["cancelled", "cancelled"]
         block.set()
         assert job.result(PATIENCE)
 

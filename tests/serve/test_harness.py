@@ -32,8 +32,8 @@ def test_the_harness_agrees_item_by_item(models: dict[str, Any], kind: str, tmp_
         item = ITEMS[sample["doc_id"]]
         pairs = [(str(item["question"]), f" {choice}") for choice in item["choices"]]  # type: ignore[union-attr]
         expected = [-nats for nats, _ in continuation_nats(lm, rule, pairs)]
-        told = [float(response[0][0]) for response in sample["resps"]]
-        assert told == pytest.approx(expected, abs=1e-3)
+        reported = [float(response[0][0]) for response in sample["resps"]]
+        assert reported == pytest.approx(expected, abs=1e-3)
         assert sample["acc"] == float(max(range(3), key=expected.__getitem__) == item["gold"])
     assert len(samples) == len(ITEMS)
 

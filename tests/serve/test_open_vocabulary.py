@@ -28,8 +28,8 @@ def reads_letters(kind: str) -> LanguageModel:
     tokenizer = train("spelled:20", [TEXT])
     torch.manual_seed(0)
     cls = load_class(kind)
-    told = {"vocabulary": tokenizer.predicted, "letters": 50, "unknown": tokenizer.unknown}
-    model = cls(cls.Config(**SETTINGS, **told)).eval()
+    reported = {"vocabulary": tokenizer.predicted, "letters": 50, "unknown": tokenizer.unknown}
+    model = cls(cls.Config(**SETTINGS, **reported)).eval()
     model.spell_by(Spellings(tokenizer))
     return LanguageModel(model=model, tokenizer=tokenizer)
 
@@ -72,9 +72,9 @@ def test_words_that_nobody_has_seen(served: Running, kind: str) -> None:
     assert again.json()["choices"][0]["text"] == expected
     assert post(served, "/detokenize", model=kind, tokens=tokens).json()["prompt"].strip() == prompt
     assert post(served, "/detokenize", model=kind, tokens=[10**8]).status_code == 400
-    told = post(served, "/v1/completions", **asked, return_token_ids=True, prompt_logprobs=0).json()["choices"][0]
-    assert told["prompt_token_ids"] == tokens
-    assert [list(each) for each in told["prompt_logprobs"]] == [[str(token)] for token in tokens]
+    reported = post(served, "/v1/completions", **asked, return_token_ids=True, prompt_logprobs=0).json()["choices"][0]
+    assert reported["prompt_token_ids"] == tokens
+    assert [list(each) for each in reported["prompt_logprobs"]] == [[str(token)] for token in tokens]
     by_text, by_ids = (
         post(served, "/v1/embeddings", model=kind, input=[each]).json()["data"][0]["embedding"]
         for each in (prompt, tokens)
@@ -97,16 +97,16 @@ def test_nobody_can_count_on_to_the_words_of_others(served: Running, kind: str) 
 
 def test_hidden_numbers_are_a_permutation(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = ClientIds(100)
-    told = [numbers.encode(token) for token in range(5000)]
-    assert told[:100] == list(range(100))
-    assert len(set(told)) == len(told)
-    assert all(100 <= number < 2**53 for number in told[100:])
-    assert sum(number < 2**40 for number in told[100:]) < 20  # 1.2 of 4,900 are expected
-    assert [numbers.decode(number) for number in told] == list(range(5000))
+    reported = [numbers.encode(token) for token in range(5000)]
+    assert reported[:100] == list(range(100))
+    assert len(set(reported)) == len(reported)
+    assert all(100 <= number < 2**53 for number in reported[100:])
+    assert sum(number < 2**40 for number in reported[100:]) < 20  # 1.2 of 4,900 are expected
+    assert [numbers.decode(number) for number in reported] == list(range(5000))
     assert numbers.decode(2**53 - 1) == 2**53 - 1
-    assert told == [ClientIds(100).encode(token) for token in range(5000)], "a run that is loaded again tells the same"
+    assert reported == [ClientIds(100).encode(token) for token in range(5000)], "the same after loading again"
     monkeypatch.setattr("lmlab.serve.token_ids._KEY", b"of another process")
-    assert told != [numbers.encode(token) for token in range(5000)]
+    assert reported != [numbers.encode(token) for token in range(5000)]
 
 
 def test_a_model_that_reads_backwards_or_no_text_does_not_write(served: Running) -> None:

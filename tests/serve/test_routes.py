@@ -203,8 +203,8 @@ def test_metrics_count_what_was_done(server: Running) -> None:
     assert grown["lmlab:inter_token_latency_seconds_count", "lstm"] == 4
     assert grown["lmlab:request_success_total", "length", "lstm"] == 1
     assert after["lmlab:num_requests_running", "lstm"] == 0
-    told = {(name, each) for name, *labels in after for each in labels}
-    assert {(f"lmlab:{name}", run) for name in NAMES.split() for run in server.runs.served} <= told
+    reported = {(name, each) for name, *labels in after for each in labels}
+    assert {(f"lmlab:{name}", run) for name in NAMES.split() for run in server.runs.served} <= reported
 
 
 def cancelled(engine: Any) -> float:

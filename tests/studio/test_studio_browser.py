@@ -176,13 +176,13 @@ def test_texts_are_streamed_from_the_api(studio: Studio) -> None:
     (request,) = asked
     assert request.post_data_json["stream"]
     whole = {**request.post_data_json, "stream": False}
-    told = page.evaluate(
+    shown_text = page.evaluate(
         "async body => (await fetch('/v1/completions', { method: 'POST', body: JSON.stringify(body), headers: {"
         " 'content-type': 'application/json' } })).json()",
         whole,
     )
     page.click("details.numbers summary")
-    for place, choice in enumerate(told["choices"]):
+    for place, choice in enumerate(shown_text["choices"]):
         rows = page.locator("details.numbers table").nth(place).locator("tbody tr")
         assert rows.count() == len(choice["logprobs"]["tokens"])
         bits = [float(cell) for cell in rows.locator("td:nth-child(2)").all_inner_texts()]

@@ -58,9 +58,9 @@ def test_a_damaged_run_is_listed_alone_as_unreadable(runs: Path, damage: str) ->
     name, content = {**DAMAGES, **ODD}[damage]
     (runs / "lstm" / name).write_text(content)
     client = client_for(runs)
-    told = client.get("/studio/api/runs")
-    assert told.status_code == 200
-    listed = {run["name"]: run for run in told.json()["runs"]}
+    reported = client.get("/studio/api/runs")
+    assert reported.status_code == 200
+    listed = {run["name"]: run for run in reported.json()["runs"]}
     assert list(listed) == ["counts", "lstm"]
     assert listed["counts"]["status"] == "ready"
     assert (listed["lstm"]["status"] == "unreadable") == (damage in DAMAGES)

@@ -196,11 +196,11 @@ def test_files_that_lead_out_of_the_folder_are_not_loaded(
         os.mkfifo(runs / "copied" / name)
     run_store = RunStore(runs)
     with (
-        pytest.raises(ValueError, match=r"leads out of the folder|there is no run|no weights yet") as told,
+        pytest.raises(ValueError, match=r"leads out of the folder|there is no run|no weights yet") as reported,
         run_store.using("copied"),
     ):
         pass
-    assert str(tmp_path) not in str(told.value)
+    assert str(tmp_path) not in str(reported.value)
     if name == "model.safetensors":
         assert not run_store.summaries()[0]["weights"]
 

@@ -254,7 +254,7 @@ def test_a_run_that_cannot_answer_is_refused_alone(
 
 
 @pytest.mark.parametrize(
-    ("route", "body", "told"),
+    ("route", "body", "reported"),
     [
         ("neighbours", {"runs": ["bert"], "words": ["a", "b"]}, "give one, or three"),
         ("errors", {"run": "bert", "lines": "a"}, "cannot continue plain text"),
@@ -280,10 +280,10 @@ def test_a_run_that_cannot_answer_is_refused_alone(
         ("layer-mix", {"runs": ["bert"]}, "has not learnt a task"),
     ],
 )
-def test_what_cannot_be_looked_at_is_one_line(client: Any, route: str, body: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_looked_at_is_one_line(client: Any, route: str, body: dict[str, Any], reported: str) -> None:
     response = client.post(f"/studio/api/{route}", json=body)
     assert response.status_code == 400
-    assert told in response.json()["error"]["message"]
+    assert reported in response.json()["error"]["message"]
 
 
 def test_a_lecture_is_read_from_the_folder(client_of: Callable[..., Any], tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_lecture_is_read_from_the_folder(client_of: Callable[..., Any], tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ('[[views]]\ntitle = "a"\nlink = "https://x.example"\n', "begins with #/"),
         ('[[views]]\ntitle = "a"\nlink = "#/nxt?text=a"\n', "there is no view 'nxt'; did you mean"),
@@ -308,12 +308,12 @@ def test_a_lecture_is_read_from_the_folder(client_of: Callable[..., Any], tmp_pa
         ("title = \n", "TOML"),
     ],
 )
-def test_a_wrong_lecture_says_what_is_wrong(tmp_path: Path, text: str, told: str) -> None:
+def test_a_wrong_lecture_says_what_is_wrong(tmp_path: Path, text: str, reported: str) -> None:
     file = tmp_path / "talk.toml"
     file.write_text(text)
     with pytest.raises(ValueError, match=r"\S") as error:
         read_lecture(file)
-    assert told in str(error.value)
+    assert reported in str(error.value)
 
 
 def test_a_slide_knows_the_runs_that_it_names() -> None:

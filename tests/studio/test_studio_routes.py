@@ -213,7 +213,7 @@ def test_all_heads_are_sent_in_small(client: Any, studio_runs: Path, run: str, t
 
 
 @pytest.mark.parametrize(
-    ("route", "body", "told"),
+    ("route", "body", "reported"),
     [
         ("next", {"runs": ["bert"], "text": "a"}, "bert is a masked language model"),
         ("next", {"runs": ["demo/lst"], "text": "a"}, "demo/lstm"),
@@ -230,11 +230,11 @@ def test_all_heads_are_sent_in_small(client: Any, studio_runs: Path, run: str, t
         ("attention/layer", {"run": "bert", "text": "a", "kind": "cross"}, "no cross attention"),
     ],
 )
-def test_what_cannot_be_done_is_one_line(client: Any, route: str, body: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_done_is_one_line(client: Any, route: str, body: dict[str, Any], reported: str) -> None:
     response = client.post(f"/studio/api/{route}", json=body)
     assert response.status_code == 400
     message = response.json()["error"]["message"]
-    assert told in message
+    assert reported in message
     assert "\n" not in message
 
 

@@ -122,9 +122,9 @@ def test_files_of_a_run_that_lead_out_of_it_are_not_read(client: Any, studio_run
     (run / "config.json").write_text('{"kind": "lstm", "model": {}}')
     (run / "README.md").symlink_to(studio_runs.parent / "secret.md")
     try:
-        told = client.get("/studio/api/run", params={"run": "linking"})
-        assert told.status_code == 200
-        assert SECRET not in told.text
+        reported = client.get("/studio/api/run", params={"run": "linking"})
+        assert reported.status_code == 200
+        assert SECRET not in reported.text
     finally:
         for file in run.iterdir():
             file.unlink()

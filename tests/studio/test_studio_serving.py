@@ -48,12 +48,12 @@ def test_every_run_with_weights_is_listed_and_none_is_loaded(studio_runs: Path) 
     assert runs.served == {}
     for name, card in cards.items():
         loaded = serve_run(name, lmlab.load(studio_runs / name), limits=Limits())
-        told = loaded.card()
+        reported = loaded.card()
         loaded.engine.close()
         assert {key: card[key] for key in ("kind", "max_model_len", "object")} == {
-            key: told[key] for key in ("kind", "max_model_len", "object")
+            key: reported[key] for key in ("kind", "max_model_len", "object")
         }
-        assert set(card["abilities"]) <= set(told["abilities"])
+        assert set(card["abilities"]) <= set(reported["abilities"])
 
 
 def test_the_studio_begins_without_torch() -> None:
@@ -66,8 +66,8 @@ def test_what_it_says_of_a_text_is_the_score(client: Any, studio_runs: Path, run
     found = complete(client, model=run, prompt=TEXT, max_tokens=0, echo=True, logprobs=0).json()
     assert found["model"] == run
     nats = lmlab.load(studio_runs / run).score(TEXT).token_nats[0]
-    told = [-each for each in found["choices"][0]["logprobs"]["token_logprobs"]]
-    assert told == pytest.approx(nats.tolist(), abs=10 * of_blocks(2, width=32))
+    reported = [-each for each in found["choices"][0]["logprobs"]["token_logprobs"]]
+    assert reported == pytest.approx(nats.tolist(), abs=10 * of_blocks(2, width=32))
 
 
 def test_a_stream_tells_what_the_whole_answer_tells(client: Any) -> None:
@@ -92,7 +92,7 @@ def test_other_roles_are_there(client: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "told"),
+    ("body", "status", "reported"),
     [
         ({"model": "../secret", "prompt": "a"}, 404, "does not exist; there is: bert, counts"),
         ({"model": "demo", "prompt": "a"}, 404, "does not exist"),
@@ -101,10 +101,10 @@ def test_other_roles_are_there(client: Any) -> None:
         ({"model": "counts", "temperature": 9}, 400, "temperature"),
     ],
 )
-def test_errors_are_those_of_the_server(client: Any, body: dict[str, Any], status: int, told: str) -> None:
+def test_errors_are_those_of_the_server(client: Any, body: dict[str, Any], status: int, reported: str) -> None:
     response = client.post("/v1/completions", json=body)
     assert response.status_code == status
-    assert told in response.json()["error"]["message"]
+    assert reported in response.json()["error"]["message"]
     assert set(response.json()["error"]) == {"message", "type", "param", "code"}
 
 

@@ -36,7 +36,7 @@ def test_the_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         ({"name": "../out"}, "name"),
         ({"name": "a/b"}, "name"),
@@ -54,12 +54,12 @@ def test_the_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
         ({"size": "huge"}, "size"),
     ],
 )
-def test_what_cannot_be_started_is_reported(client_of: Callable[..., Any], asked: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_started_is_reported(client_of: Callable[..., Any], asked: dict[str, Any], message: str) -> None:
     client = client_of()
     for path in ("jobs", "jobs/command"):
         response = client.post(f"/studio/api/{path}", json=asked)
         assert response.status_code == 400
-        assert told in response.json()["error"]["message"]
+        assert message in response.json()["error"]["message"]
     assert client.get("/studio/api/jobs").json()["jobs"] == []
 
 
@@ -89,9 +89,9 @@ def test_a_run_is_started_watched_and_stopped(tmp_path: Path) -> None:
         assert job.running, job.tail()
         with pytest.raises(ValueError, match="there is a mine already"):
             jobs.start(JobRequest(name="mine"))
-        (told,) = jobs.summaries()
-        assert str(tmp_path) not in str(told)
-        assert f"{tmp_path.name}/mine" in told["command"]
+        (reported,) = jobs.summaries()
+        assert str(tmp_path) not in str(reported)
+        assert f"{tmp_path.name}/mine" in reported["command"]
         job.stop()
         wait_until(lambda: not job.running)
     finally:
@@ -160,9 +160,9 @@ def test_what_a_killed_studio_leaves_running_is_found_and_stopped(tmp_path: Path
             studio.kill()
     jobs = Jobs(tmp_path / "runs")
     try:
-        (told,) = jobs.summaries()
-        assert (told["name"], told["running"]) == ("left", True)
-        job = jobs.find(told["number"])
+        (reported,) = jobs.summaries()
+        assert (reported["name"], reported["running"]) == ("left", True)
+        job = jobs.find(reported["number"])
         assert job.own
         metrics = tmp_path / "runs" / "left" / "metrics.jsonl"
         wait_until(lambda: not job.running or (metrics.exists() and metrics.read_text()), says=job.tail)
@@ -189,13 +189,13 @@ def test_no_other_process_is_ever_taken_for_a_work(tmp_path: Path, lie: str) -> 
             process = Process.find(innocent.pid)
             assert process is not None
             started = process.started if lie != "start" else process.started[:-1] + "x"
-            told = {"request": {"name": name}, "command": command, "pid": process.pid, "started": started}
+            reported = {"request": {"name": name}, "command": command, "pid": process.pid, "started": started}
             records = tmp_path / ".studio"
             (tmp_path / "elsewhere").mkdir()
             if lie == "link":
                 records.symlink_to(tmp_path / "elsewhere")
             records.mkdir(exist_ok=True)
-            (records / "mine.1.json").write_text(json.dumps({**told, "studio": [1, "never"]}))
+            (records / "mine.1.json").write_text(json.dumps({**reported, "studio": [1, "never"]}))
             found = [job.process for job in Jobs(tmp_path)._jobs]
             assert found == ([process] if lie == "nothing" else [])
             if lie == "start":
@@ -211,9 +211,9 @@ def test_what_is_left_of_an_ended_work_is_removed_with_its_studio(tmp_path: Path
     here = Process.find(os.getpid())
     assert here is not None
     studio = [here.pid, here.started] if studio_is_there else [here.pid, "before"]
-    told = {"request": {"name": "mine"}, "command": [], "pid": here.pid, "started": "long ago", "studio": studio}
+    reported = {"request": {"name": "mine"}, "command": [], "pid": here.pid, "started": "long ago", "studio": studio}
     (tmp_path / ".studio").mkdir()
-    (tmp_path / ".studio" / "mine.1.json").write_text(json.dumps(told))
+    (tmp_path / ".studio" / "mine.1.json").write_text(json.dumps(reported))
     (tmp_path / ".studio" / "mine.1.log").write_text("what it has printed")
     assert Jobs(tmp_path).summaries() == []
     assert (tmp_path / ".studio" / "mine.1.log").exists() == studio_is_there

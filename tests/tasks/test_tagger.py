@@ -260,8 +260,8 @@ def test_how_many_words_have_a_vector_is_reported(place: Path, tmp_path: Path) -
     known = sorted(set(running))[:2]
     (tmp_path / "some.txt").write_text("".join(f"{word} 1 2\n" for word in known))
     fraction = sum(word in known for word in running) / len(running)
-    told = format_coverage(data.labelled, tmp_path / "some.txt")
-    assert told == f"word vectors: for 2 of {len(set(running))} training words ({fraction:.0%} of running words)"
+    reported = format_coverage(data.labelled, tmp_path / "some.txt")
+    assert reported == f"word vectors: for 2 of {len(set(running))} training words ({fraction:.0%} of running words)"
 
 
 # TagLM

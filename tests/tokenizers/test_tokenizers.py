@@ -72,7 +72,7 @@ def test_seen_characters_come_back(text: str) -> None:
 @example(text="a\x0bb \x1c!\x85 c\x1fd")
 @given(text=texts)
 def test_ids_are_the_librarys(spec: str, text: str) -> None:
-    """A plain `tokenizers.Tokenizer` from the saved file, told to take special tokens as text, gives the same ids."""
+    """A plain `tokenizers.Tokenizer` from the saved file, set to take special tokens as text, gives the same ids."""
     tokenizer = trained(spec)
     plain = hf.Tokenizer.from_str(tokenizer.engine.to_str())
     ids = tokenizer.encode(text)

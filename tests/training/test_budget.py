@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lmlab.config import apply_settings
-from lmlab.runs.recipe import make_recipe, read_groups, read_record
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.recipe_record import read_groups, read_record
 from lmlab.runs.run import start
 from lmlab.training.budget import Budget, parse_budget
 from lmlab.training.settings import TrainConfig

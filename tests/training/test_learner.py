@@ -315,7 +315,7 @@ def test_bits_per_byte_of_training_is_that_of_score(tmp_path: Path) -> None:
 def _validation_texts(run: Path) -> list[str]:
     from lmlab.runs.held_out import reopen_corpus
     from lmlab.runs.jobs import Silent
-    from lmlab.runs.recipe import read_record
+    from lmlab.runs.recipe_record import read_record
 
     corpus = reopen_corpus(read_record(run), run, Silent())
     assert corpus.valid is not None

@@ -327,7 +327,7 @@ def test_a_command_knows_every_setting_of_the_examples() -> None:
 
 def test_steps_and_rate_stand_beside_the_rows(stars: Finetuned) -> None:
     """Scratch takes larger steps than full, and fewer of them; frozen more."""
-    from lmlab.cli.scores import score_table
+    from lmlab.cli.study_scores import score_table
 
     rates = {row.method: row.rate for row in stars.study.rows}
     recipes = {

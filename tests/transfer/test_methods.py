@@ -153,8 +153,8 @@ def test_settings_follow_from_model_and_data(place: Path, tmp_path: Path) -> Non
     labels = list(names.task.labels_of(names.labelled))
     assert (found["labels"], found["scheme"], found["window"]) == (labels, "IOB2", 48)
     scores = Labelled(task="regression", train=EXAMPLES["regression"])
-    told = describe_task(scores, find("gpt2").task, method="full")
-    assert (told["mean"], told["both_orders"]) == (pytest.approx(2.6), True)
+    reported = describe_task(scores, find("gpt2").task, method="full")
+    assert (reported["mean"], reported["both_orders"]) == (pytest.approx(2.6), True)
     assert not describe_task(scores, find("bert").task, method="full")["both_orders"]
     pairs = [example._replace(label="1") for example in EXAMPLES["regression"]]
     for form, both in (("GLUE: MRPC", True), ("GLUE: RTE", None)):

@@ -14,7 +14,7 @@ import pytest
 from lmlab.data.readers.files import cache_folder
 from lmlab.language_model import load
 from lmlab.runs import run
-from lmlab.runs.recipe import read_record
+from lmlab.runs.recipe_record import read_record
 from lmlab.runs.storage import DamagedError, digest, read_json, write_json
 from lmlab.transfer import trials
 from lmlab.transfer.finetune import finetune
@@ -118,8 +118,8 @@ def test_one_cost_everywhere(bert: Path, reviews: TaskData, tmp_path: Path) -> N
         done = finetune_trial(trial, reviews, tmp_path / name, controls=False)
         assert done is not None
         (result,) = done.study.results
-        told = costs_of({str(done.path)})[str(done.path)]
-        assert told == {"seconds": result.seconds, "joules": result.joules, "flops": result.flops}
+        reported = costs_of({str(done.path)})[str(done.path)]
+        assert reported == {"seconds": result.seconds, "joules": result.joules, "flops": result.flops}
         assert f"{result.seconds:.1f} s" in (done.path / "README.md").read_text()
         again = finetune_trial(trial, reviews, tmp_path / name, controls=False, execution=Execution(resume=True))
         assert again is not None

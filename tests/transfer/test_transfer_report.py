@@ -156,8 +156,8 @@ def test_a_run_of_every_task(task: str, seeds: int, tmp_path: Path) -> None:
     for method in ("full", "frozen", "scratch"):
         results += [make_result(task, method=method, seed=seed, value=0.7 - 0.1 * seed) for seed in range(seeds)]
     checker = check_page(make_study("run", task, results), tmp_path)
-    for told in ("majority", "bag of words", "frozen", "scratch", "Cost", "pre-training", "not known", "predict"):
-        assert told in checker.text
+    for reported in ("majority", "bag of words", "frozen", "scratch", "Cost", "pre-training", "not known", "predict"):
+        assert reported in checker.text
     if seeds > 1:
         assert "the worst of 3 seeds" in checker.text
         assert "50.0" in checker.text

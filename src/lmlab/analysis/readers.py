@@ -85,8 +85,8 @@ def read_crows_pairs(path: str | Path) -> list[CrowsPair]:
     needed = ("sent_more", "sent_less", "bias_type", "stereo_antistereo")
     if missing := [name for name in needed if name not in names]:
         raise ValueError(f"{path} has no column {missing[0]}; give crows_pairs_anonymized.csv")
-    positions = [names.index(name) for name in needed]
-    return [CrowsPair(*(str(row[position]) for position in positions)) for row in table.rows]
+    columns = [names.index(name) for name in needed]
+    return [CrowsPair(*(str(row[column]) for column in columns)) for row in table.rows]
 
 
 def read_winogender(folder: str | Path) -> list[Schema]:

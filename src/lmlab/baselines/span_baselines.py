@@ -63,7 +63,7 @@ class ChoiceOverlap:
     """Chooses by words shared with the question and context, and by the length and position of correct choices."""
 
     name = "bag_of_words"
-    PLACES = 8
+    POSITIONS = 8
 
     def fit(self, train: Sequence[Example], *, valid: Sequence[Example] | None = None) -> None:
         check_examples(train)
@@ -86,10 +86,10 @@ class ChoiceOverlap:
                 words = set(words_of(choice))
                 total = self._rarity.total(words) or 1.0
                 fractions = [self._rarity.total(words & other) / total for other in (question, context)]
-                at = [float(position == i) for i in range(self.PLACES)]
+                at = [float(position == i) for i in range(self.POSITIONS)]
                 rows.append([*fractions, len(choice) / longest, math.log1p(len(words)), *at])
                 groups.append(number)
-        return np.array(rows, dtype=np.float64).reshape(len(rows), 4 + self.PLACES), np.array(groups, dtype=np.int64)
+        return np.array(rows, dtype=np.float64).reshape(len(rows), 4 + self.POSITIONS), np.array(groups, dtype=np.int64)
 
 
 class CandidateSpans(NamedTuple):

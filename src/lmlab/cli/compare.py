@@ -180,7 +180,7 @@ def _resume_study(folder: Path, given: Mapping[str, Any]) -> None:
 def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
     """Runs on a task, each learning it in several ways."""
     from lmlab.cli.finetune import run_with_progress
-    from lmlab.cli.scores import print_study
+    from lmlab.cli.study_scores import print_study
     from lmlab.data.readers.labelled.columns import parse_columns
     from lmlab.transfer.finetune import compare_runs
 

@@ -250,11 +250,11 @@ def _memory_table(result: CostEstimate) -> Any:
     from rich.table import Table
 
     rows = f"{result.batch} row{'s' if result.batch != 1 else ''} of {result.design.window} tokens"
-    position = "one device" if result.devices == 1 else f"each of {result.devices:,} devices"
+    where = "one device" if result.devices == 1 else f"each of {result.devices:,} devices"
     table = Table(
         "memory per device", "weights", "gradients", "optimizer", "activations", "total",
         f"fits {result.device_memory / 1e9:.0f} GB", title_justify="left",
-        title=f"{rows} on {position}",
+        title=f"{rows} on {where}",
     )  # fmt: skip
     for name, memory in result.memory.items():
         fits = "[green]yes[/green]" if memory.total <= result.device_memory else "[red]no[/red]"

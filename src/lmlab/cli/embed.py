@@ -82,12 +82,12 @@ def embed(
     check_outputs(outputs, inputs=[run, file], overwrite=overwrite)
     select_layers(layers)
     wanted = None if pool is None else find_pool(pool)
-    position = choose_device(device)
+    found_device = choose_device(device)
     texts = read_lines(file)
     if not texts:
         raise ValueError(f"{file}: there is no line to embed")
     with progress_bar("embedding") as progress:
-        model = load(run, device=position, weights=weights)
+        model = load(run, device=found_device, weights=weights)
         options: dict[str, Any] = {
             "layers": layers,
             "truncate": truncate,

@@ -104,7 +104,7 @@ def evaluate(
 
     inputs = [path for path in (run, data, source, target) if path is not None]
     if (run / TASK).is_file():
-        from lmlab.cli.task_scores import evaluate_task
+        from lmlab.cli.evaluation.tasks import evaluate_task
 
         given = {"--source": source, "--target": target, "--lowercase": lowercase}
         if wrong := [name for name, value in given.items() if value]:
@@ -133,27 +133,27 @@ def evaluate(
         raise ValueError(f"--template is for a model of pictures and texts (clip), and {run} is none")
     check_outputs({"-o": output}, inputs=inputs, overwrite=overwrite)
     if can(run, "captions"):
-        from lmlab.cli.caption_scores import evaluate_captions
+        from lmlab.cli.evaluation.captions import evaluate_captions
 
         evaluate_captions(
             run, data, columns=columns, beams=beams or 1, limit=limit, output=output, json_=json_, device=device
         )
     elif can(run, "transcripts"):
-        from lmlab.cli.transcription_scores import evaluate_speech
+        from lmlab.cli.evaluation.transcriptions import evaluate_speech
 
         evaluate_speech(run, data, beams=beams or 1, limit=limit, output=output, json_=json_, device=device)
     elif can(run, "actions") and not reads_sequences(run):
-        from lmlab.cli.sequence_scores import evaluate_actions
+        from lmlab.cli.evaluation.sequences import evaluate_actions
 
         evaluate_actions(run, data, limit=limit, output=output, overwrite=overwrite, json_=json_, device=device)
     elif data is None and source is None and reads_sequences(run):
-        from lmlab.cli.sequence_scores import evaluate_sequences
+        from lmlab.cli.evaluation.sequences import evaluate_sequences
 
         evaluate_sequences(run, limit=limit, output=output, overwrite=overwrite, json_=json_, device=device)
     elif data is not None or columns is not None or others or drop_bad_labels or not can(run, "target text"):
         raise ValueError(without_task(run))
     else:
-        from lmlab.cli.translation_scores import Search, evaluate_translations
+        from lmlab.cli.evaluation.translations import Search, evaluate_translations
 
         search = Search(beams or 5, length_penalty, no_repeat, batch)
         evaluate_translations(

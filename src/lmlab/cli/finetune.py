@@ -114,7 +114,7 @@ def finetune(
     --test, the examples of --valid are scored, and --select keeps some of DATA to select the checkpoint (0: the last
     one). --leaks removes such examples from train or from test.
     """
-    from lmlab.cli.scores import print_study
+    from lmlab.cli.study_scores import print_study
     from lmlab.config import apply_settings
     from lmlab.data.readers.labelled.columns import parse_columns
 
@@ -193,7 +193,7 @@ def _only_folder(context: typer.Context, folder: Path) -> Path:
 
 def resume_folder(folder: Path, *, json_: bool) -> None:
     """Resume a study or a fine-tuned run with the settings in its folder."""
-    from lmlab.cli.scores import print_study
+    from lmlab.cli.study_scores import print_study
     from lmlab.transfer.finetune import resume_finetuning
     from lmlab.transfer.study_settings import read_command
 

@@ -62,7 +62,7 @@ def find_test_rows(run: Path, data: str | None, columns: str | None) -> tuple[Se
     from lmlab.data.readers.labelled.columns import split_columns
     from lmlab.data.readers.pictures.files import find_pictures
     from lmlab.data.readers.pictures.sources import PictureFiles
-    from lmlab.runs.recipe import read_record
+    from lmlab.runs.recipe_record import read_record
 
     named = None if columns is None else split_columns(columns)
     own = read_record(run).recipe.data if (run / "recipe.json").is_file() else None
@@ -104,14 +104,14 @@ def zero_shot(
     """The accuracy of zero-shot labels beside that of the most frequent class; its interval is added to `values`."""
     from lmlab.analysis.pictures.matching import score_zero_shot, unique_sources
 
-    sources, places = unique_sources(rows)
+    sources, source_numbers = unique_sources(rows)
     read = matcher.embed_sources(sources)
     _warn(read.problems)
     own = {number: row for row, number in enumerate(read.numbers)}
-    kept = [number for number, position in enumerate(places) if position in own]
+    kept = [number for number, source in enumerate(source_numbers) if source in own]
     true = [str(rows[number].label) for number in kept]
     labels = sorted(set(true))
-    found = matcher.classify(read.vectors[[own[places[number]] for number in kept]], labels, templates)
+    found = matcher.classify(read.vectors[[own[source_numbers[number]] for number in kept]], labels, templates)
     score = score_zero_shot(found, true)
     values["intervals"]["accuracy"] = [score.low, score.high]
     values["chance"]["accuracy"] = 1 / len(labels)

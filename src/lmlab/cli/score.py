@@ -82,7 +82,7 @@ def score(
     from lmlab.training.devices import choose_device
     from lmlab.training.energy_meter import EnergyMeter
 
-    position, grid = choose_device(device), find_grid(country)
+    found_device, grid = choose_device(device), find_grid(country)
     how = documents or documents_of(run)
     check_outputs({}, inputs=[run, *(files or [])])
     groups = [(each, [each]) for each in text or []]
@@ -95,10 +95,10 @@ def score(
     if not groups:
         raise ValueError("nothing to score: give FILE (or - for standard input), --text TEXT, or --held-out")
     with progress_bar("scoring") as progress:
-        model = choose_boundary(load(run, device=position, weights=weights), boundary)
+        model = choose_boundary(load(run, device=found_device, weights=weights), boundary)
         if mix:
             others, weighted = zip(*map(_run_and_weight, mix), strict=True)
-            parts = [choose_boundary(load(other, device=position, weights=weights), boundary) for other in others]
+            parts = [choose_boundary(load(other, device=found_device, weights=weights), boundary) for other in others]
             other_text = read_documents(learn_weights, documents=how) if learn_weights else None
             model = _mixture(model, parts, list(weighted), other_text, batch, progress)
         elif learn_weights:
@@ -107,7 +107,7 @@ def score(
             name, texts = groups[-1]
             part = choose_scored_part(model, make_test_text(texts, prompt=None))
             groups[-1] = (name if part.texts == texts else f"part of {name}", part.texts)
-        meter = EnergyMeter(position)
+        meter = EnergyMeter(found_device)
         found = model.scorer.score_groups([group for _, group in groups], batch=batch, progress=progress)
         cost = meter.lap().as_dict(method=meter.method, grid=grid)
     fraction = fraction_trained_on(run, given) if given else 0.0

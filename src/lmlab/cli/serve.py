@@ -84,9 +84,9 @@ def serve(
     limits = Limits(
         rows=max_batch, queue=max_queue, tokens=max_tokens, prefix_bytes=prefix_cache * 2**20, lenient=lenient
     )
-    position = choose_device(device)
+    found_device = choose_device(device)
     threads = share_threads(len(runs))
-    models = {name: load(run, device=position, weights=weights) for name, run in zip(names, runs, strict=True)}
+    models = {name: load(run, device=found_device, weights=weights) for name, run in zip(names, runs, strict=True)}
     served = {name: serve_run(name, lm, limits=limits, threads=threads) for name, lm in models.items()}
     every = Runs(served=served, limits=limits)
     app = make_app(every, rules=Rules(hosts=hosts, token=key))

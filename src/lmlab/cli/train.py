@@ -164,7 +164,7 @@ def train(
         "memory": memory,
         "overwrite": overwrite or None,
     }
-    positions = {
+    files = {
         "text": list(dict.fromkeys(text or [])) or None,
         "valid": valid,
         "test": test,
@@ -181,7 +181,7 @@ def train(
         _check_resumed(model, fixed, changed)
         spent = {name: value for name, value in spending.items() if value is not None}
         train_settings = spent | {name.removeprefix("train."): value for name, value in changed.items()}
-        texts = {name: value for name, value in positions.items() if value}
+        texts = {name: value for name, value in files.items() if value}
         from lmlab.runs.run import resume as resume_run
         from lmlab.training.distributed.group import connect
 
@@ -199,7 +199,7 @@ def train(
         raise ValueError("give -o RUN, the run directory to create, for instance -o runs/first")
     from lmlab.runs.train import train as train_run
 
-    options: dict[str, Any] = {**spending, **fixed, **positions, "overwrite": overwrite, "resume": resume}
+    options: dict[str, Any] = {**spending, **fixed, **files, "overwrite": overwrite, "resume": resume}
     options["parallel"] = parallel
     _report(_watch(lambda **watching: train_run(model, settings=changed, **options, **watching)))
 

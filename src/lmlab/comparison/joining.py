@@ -18,10 +18,9 @@ from lmlab.comparison.tracks import tracks_of
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
 from lmlab.language_model import LanguageModel, load
-from lmlab.runs import recipe as recipes
 from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
-from lmlab.runs.recipe import read_record
+from lmlab.runs.recipe_record import RecipeRecord, read_record
 from lmlab.runs.storage import digest, read_json
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.inspecting import loses_text, text_fingerprint
@@ -186,7 +185,7 @@ def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Prove
     )
 
 
-def training_fraction(record: recipes.RecipeRecord, path: Path, texts: list[str]) -> float:
+def training_fraction(record: RecipeRecord, path: Path, texts: list[str]) -> float:
     """The fraction, in characters, of the long lines of texts that are also in the training text of a run.
 
     A ValueError says why the training text cannot be read.

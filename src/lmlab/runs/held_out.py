@@ -25,7 +25,7 @@ from lmlab.data.readers.pictures.decoding import read_picture
 from lmlab.data.readers.text import STANDARD_INPUT
 from lmlab.runs.jobs import Reporter, Silent
 from lmlab.runs.model_files import load_source_tokenizer, load_tokenizer
-from lmlab.runs.recipe import RecipeRecord, read_record
+from lmlab.runs.recipe_record import RecipeRecord, read_record
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.files import without_last
 from lmlab.tokenizers.processors import load_processor

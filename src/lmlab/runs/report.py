@@ -23,7 +23,7 @@ from lmlab.models import LINEAGE
 from lmlab.models.abilities import FillsMasks, PredictsBothWays, PredictsNext, WritesTarget, ability
 from lmlab.progress import ReportProgress
 from lmlab.runs.held_out import find_held_out
-from lmlab.runs.recipe import read_record
+from lmlab.runs.recipe_record import read_record
 from lmlab.runs.storage import METRICS, read_json, verify_metrics
 from lmlab.tasks.predicting import as_dict
 from lmlab.tokenizers.inspecting import TokenizedText, loses_text

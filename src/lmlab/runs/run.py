@@ -23,7 +23,8 @@ from lmlab.runs.first_commands import next_commands
 from lmlab.runs.held_out import as_path, reopen_corpus
 from lmlab.runs.jobs import Callbacks, Reporter, RunJob, RunPlan, Silent, Training
 from lmlab.runs.model_files import write_config
-from lmlab.runs.recipe import Recipe, RecipeRecord, check_fixed_settings, check_same_settings, read_record, write_recipe
+from lmlab.runs.recipe import Recipe
+from lmlab.runs.recipe_record import RecipeRecord, check_fixed_settings, check_same_settings, read_record, write_recipe
 from lmlab.runs.run_files import check_not_read, check_output_folder, clear, hold, remove_begun
 from lmlab.runs.storage import (
     MANIFEST,

@@ -64,7 +64,8 @@ def train(
     """
     from lmlab.config import change_settings, read_toml
     from lmlab.runs import run
-    from lmlab.runs.recipe import make_recipe, read_groups
+    from lmlab.runs.recipe import make_recipe
+    from lmlab.runs.recipe_record import read_groups
     from lmlab.runs.run_files import is_run
     from lmlab.training.distributed.group import connect, was_restarted
 

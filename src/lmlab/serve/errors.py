@@ -165,8 +165,8 @@ def add_library_errors(app: FastAPI) -> None:
 
 def raised_by_lmlab(error: BaseException) -> bool:
     """Whether the statement that raised an error is in this package."""
-    position = error.__traceback__
-    while position is not None and position.tb_next is not None:
-        position = position.tb_next
-    name = position.tb_frame.f_globals.get("__name__", "") if position is not None else ""
+    entry = error.__traceback__
+    while entry is not None and entry.tb_next is not None:
+        entry = entry.tb_next
+    name = entry.tb_frame.f_globals.get("__name__", "") if entry is not None else ""
     return str(name).split(".")[0] == "lmlab"

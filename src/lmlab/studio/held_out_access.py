@@ -85,8 +85,8 @@ class HeldOutReader:
             self._check_allowed(name, data)
             files = find_files(data, data.paths()[:1])
             for row in (row for part in (files.train, files.valid, files.test) for row in part or ()):
-                position = getattr(row.picture, "path", None)
-                if position is not None and not self._is_allowed(str(position)):
+                path = getattr(row.picture, "path", None)
+                if path is not None and not self._is_allowed(str(path)):
                     raise ValueError(f"the data of {name} name a picture outside of the folders that may be read")
         split = self._open_split(name, run, record)
         if not isinstance(split, PictureSplit):
@@ -112,7 +112,7 @@ class HeldOutReader:
 
     def _record(self, name: str) -> tuple[Path, Any]:
         """The folder of a run and its recipe, which says by a SHA-256 what the run has learnt from."""
-        from lmlab.runs.recipe import read_record
+        from lmlab.runs.recipe_record import read_record
 
         run = self.run_store.find_checked(name)
         try:

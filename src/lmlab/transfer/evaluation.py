@@ -18,7 +18,7 @@ from lmlab.data.readers.labelled.labels import find_labels
 from lmlab.data.readers.pictures.files import BUILTIN
 from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
-from lmlab.runs.recipe import read_record
+from lmlab.runs.recipe_record import read_record
 from lmlab.tasks.evidence import shorten_names
 from lmlab.tasks.predicting import Predicts
 from lmlab.tasks.records import Prediction

@@ -14,7 +14,8 @@ from lmlab.data.readers.examples import Labelled
 from lmlab.metrics.metric import Metric
 from lmlab.models import ARCHITECTURES, System, find, outline
 from lmlab.runs.model_files import load_tokenizer
-from lmlab.runs.recipe import Recipe, make_recipe, read_record
+from lmlab.runs.recipe import Recipe, make_recipe
+from lmlab.runs.recipe_record import read_record
 from lmlab.runs.storage import TASK, read_json
 from lmlab.tasks import load_task
 from lmlab.tasks.records import METHODS as TASK_METHODS

@@ -15,7 +15,8 @@ from lmlab.data.readers.examples import Example
 from lmlab.language_model import load
 from lmlab.runs import run as runs
 from lmlab.runs.jobs import Reporter
-from lmlab.runs.recipe import Recipe, read_record
+from lmlab.runs.recipe import Recipe
+from lmlab.runs.recipe_record import read_record
 from lmlab.runs.run_files import OtherSettingsError, clear, is_run, remove
 from lmlab.runs.storage import read_json, write_bytes, write_json
 from lmlab.tasks.predicting import to_json_with_truth

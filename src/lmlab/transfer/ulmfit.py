@@ -17,7 +17,8 @@ from lmlab.data.readers.examples import Example
 from lmlab.data.readers.files import cache_folder
 from lmlab.runs import run as runs
 from lmlab.runs.jobs import Reporter
-from lmlab.runs.recipe import Recipe, make_recipe, read_record
+from lmlab.runs.recipe import Recipe, make_recipe
+from lmlab.runs.recipe_record import read_record
 from lmlab.runs.run_files import check_not_read, is_fresh, is_run
 from lmlab.runs.storage import read_json, write_bytes
 from lmlab.transfer.from_scratch import CacheFile

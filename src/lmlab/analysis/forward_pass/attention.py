@@ -1,4 +1,4 @@
-"""The steps of Transformer blocks: queries, keys and values, weights, their mixture, residuals, norms, feed-forward.
+"""The steps of attention: queries, keys and values, scores, weights, and the mixture of the values.
 
 Every array is what a module of the block gave or was given. Only scores before the softmax and turned queries and keys
 are computed here, because fused kernels never hold them; they are checked against the model's own weights.
@@ -21,28 +21,23 @@ from lmlab.analysis.forward_pass.numbers import (
     Index,
     Sum,
     Trace,
-    added,
     affine,
-    apply_to,
     array,
-    linear,
-    normed,
     product,
     softmax_origin,
 )
 from lmlab.analysis.forward_pass.steps import Grid, Look, Row, Step, Watched, rows_of, strip
 from lmlab.layers.attention.multi_head import GroupedAttention
 from lmlab.layers.attention.relative import RelativeAttention, SkewedAttention
-from lmlab.layers.feedforward import GatedFeedForward
 from lmlab.layers.positions import rotate
 
 
 @dataclass(frozen=True)
-class Place:
+class BlockCall:
     """One call of a block: its path in the network, which call it is, and what it is called here."""
 
     path: str
-    call: int
+    number: int
     name: str
     """The prefix of its arrays."""
     label: str
@@ -58,64 +53,14 @@ class Part:
     bias: Array | None
 
 
-def trace_block(
-    trace: Trace, watched: Watched, network: nn.Module, place: Place, x: str, *, causal: bool
-) -> list[Step]:
-    """Add a block that reads the array `x`, and adds the array NAME.out; returns its steps."""
-    block = network.get_submodule(place.path)
-    name, where, at = place.name, place.label, f"{place.path}."
-    if not hasattr(block, "attention_norm"):
-        return _plain_block(trace, watched, network, place, x)
-    pre = torch.equal(watched.into(f"{at}attention", place.call), watched.out(f"{at}attention_norm", place.call))
-    steps: list[Step] = []
-
-    def norm(part: str, read: str, label: str) -> str:
-        module = block.get_submodule(part)
-        values = watched.out(f"{at}{part}", place.call)
-        return trace.add(f"{name}.{part}", values, label, "n", "token unit", normed(trace, read, module), where=where)
-
-    def join(part: str, one: str, other: str, label: str, values: Any) -> str:
-        origin = added(trace, one, other, equation="sum = x + y")
-        return trace.add(f"{name}.{part}", values, label, "r", "token unit", origin, where=where)
-
-    read = norm("attention_norm", x, "after the norm") if pre else x
-    if pre:
-        steps.append(_norm_step(trace, place, x, read))
-    steps += trace_attention(trace, watched, network, place, read, causal=causal)
-    mixed = f"{name}.attention"
-    middle_in = "attention_norm" if not pre else "feed_forward_norm"
-    middle = join("middle", x, mixed, "x + attention", watched.into(f"{at}{middle_in}", place.call))
-    steps.append(_residual_step(trace, place, "attention", x, mixed, middle))
-    if not pre:
-        after = norm("attention_norm", middle, "after the norm")
-        steps.append(_norm_step(trace, place, middle, after))
-        middle = after
-    read = norm("feed_forward_norm", middle, "after the norm") if pre else middle
-    if pre:
-        steps.append(_norm_step(trace, place, middle, read))
-    steps += trace_feed_forward(trace, watched, network, place, read)
-    fed = f"{name}.feed_forward"
-    if pre:
-        join("out", middle, fed, "x + feed-forward", watched.out(place.path, place.call))
-        steps.append(_residual_step(trace, place, "feed-forward", middle, fed, f"{name}.out"))
-        return steps
-    total = join("sum", middle, fed, "x + feed-forward", watched.into(f"{at}feed_forward_norm", place.call))
-    steps.append(_residual_step(trace, place, "feed-forward", middle, fed, total))
-    out = normed(trace, total, block.get_submodule("feed_forward_norm"))
-    values = watched.out(f"{at}feed_forward_norm", place.call)
-    trace.add(f"{name}.out", values, "output of the layer", "x", "token unit", out, where=where)
-    steps.append(_norm_step(trace, place, total, f"{name}.out"))
-    return steps
-
-
 def trace_attention(
-    trace: Trace, watched: Watched, network: nn.Module, place: Place, x: str, *, causal: bool
+    trace: Trace, watched: Watched, network: nn.Module, call: BlockCall, x: str, *, causal: bool
 ) -> list[Step]:
     """Add the attention of a block: query, key, value, scores, weights, heads, attention."""
-    path, name, where = f"{place.path}.attention", place.name, place.label
+    path, name, where = f"{call.path}.attention", call.name, call.label
     module: Any = network.get_submodule(path)
     width = module.head_width
-    parts = _parts(watched, module, path, place.call)
+    parts = _parts(watched, module, path, call.number)
     heads = len(parts["query"].values)
     turned = isinstance(module, GroupedAttention) and module.rotary is not None
     for part, (symbol, words) in {"query": ("q", "query"), "key": ("k", "key"), "value": ("v", "value")}.items():
@@ -127,7 +72,7 @@ def trace_attention(
         if turned and part != "value":
             _turn(trace, own, f"{name}.{part}", module.rotary, where)
     groups = heads // len(parts["key"].values)
-    extra = _relative_terms(trace, watched, module, path, place)
+    extra = _relative_terms(trace, watched, module, path, call)
     q, k = trace[f"{name}.query"], trace[f"{name}.key"]
     products = np.einsum("hid,hjd->hij", q.astype(np.float64), np.repeat(k, groups, 0)) + extra.sums
     scores = np.nan_to_num(products / math.sqrt(width)).astype(np.float32)
@@ -137,10 +82,10 @@ def trace_attention(
     weights = softmax_origin(
         trace, f"{name}.scores", "a_j = frac{exp(s_j)}{∑ exp(s)}", keys=lambda index: index[-2] + 1 if causal else None
     )
-    probabilities = watched.out(f"{path}.probabilities", place.call)
+    probabilities = watched.out(f"{path}.probabilities", call.number)
     trace.add(f"{name}.weights", probabilities, "attention weight", "a", "head token key", weights, where=where)
     projected = hasattr(module, "projection")
-    mixed = watched.into(f"{path}.projection", place.call) if projected else watched.out(path, place.call)
+    mixed = watched.into(f"{path}.projection", call.number) if projected else watched.out(path, call.number)
     per_head = mixed.view(-1, heads, width).transpose(0, 1)
     trace.add(
         f"{name}.heads",
@@ -159,16 +104,16 @@ def trace_attention(
             lambda i: [(trace.factor(f"{name}.heads", i[1] // width, i[0], i[1] % width),)],
             "z = [z_0 ; z_1 ; …]",
         )
-    out = watched.out(path, place.call)
+    out = watched.out(path, call.number)
     trace.add(f"{name}.attention", out, "output of attention", "y", "token unit", origin, where=where)
-    return _attention_steps(trace, place, x, heads=heads, groups=groups, width=width, causal=causal, turned=turned)
+    return _attention_steps(trace, call, x, heads=heads, groups=groups, width=width, causal=causal, turned=turned)
 
 
-def _parts(watched: Watched, module: Any, path: str, call: int) -> dict[str, Part]:
+def _parts(watched: Watched, module: Any, path: str, number: int) -> dict[str, Part]:
     """Queries, keys and values of each head, as the module's own products gave them."""
     H, d = module.heads, module.head_width
     if hasattr(module, "query_key_value"):
-        made = watched.out(f"{path}.query_key_value", call).view(-1, 3, H, d).permute(1, 2, 0, 3)
+        made = watched.out(f"{path}.query_key_value", number).view(-1, 3, H, d).permute(1, 2, 0, 3)
         weight = array(module.query_key_value.weight).reshape(3, H, d, -1)
         bias = None if module.query_key_value.bias is None else array(module.query_key_value.bias).reshape(3, H, d)
         return {
@@ -177,7 +122,7 @@ def _parts(watched: Watched, module: Any, path: str, call: int) -> dict[str, Par
         }
     found = {}
     G = getattr(module, "key_value_heads", H)
-    q, kv = watched.out(f"{path}.query", call), watched.out(f"{path}.key_value", call)
+    q, kv = watched.out(f"{path}.query", number), watched.out(f"{path}.key_value", number)
     rows, both = array(module.query.weight).reshape(H, d, -1), array(module.key_value.weight).reshape(2, G, d, -1)
     shift = None if module.query.bias is None else array(module.query.bias).reshape(H, d)
     shifts = None if module.key_value.bias is None else array(module.key_value.bias).reshape(2, G, d)
@@ -236,10 +181,10 @@ class _Extra:
     equation: str = "s = frac{q · k}{sqrt{d}}"
 
 
-def _relative_terms(trace: Trace, watched: Watched, module: Any, path: str, place: Place) -> _Extra:
+def _relative_terms(trace: Trace, watched: Watched, module: Any, path: str, call: BlockCall) -> _Extra:
     if isinstance(module, SkewedAttention):
         table = array(module.distances)  # [H, L, d]
-        q = trace[f"{place.name}.query"]
+        q = trace[f"{call.name}.query"]
         apart = _distances(q.shape[1], table.shape[1])
         sums = np.einsum("hid,hijd->hij", q.astype(np.float64), table[:, apart])
 
@@ -249,16 +194,16 @@ def _relative_terms(trace: Trace, watched: Watched, module: Any, path: str, plac
             row = table[h, far]
 
             def factors(n: int) -> tuple[Factor, ...]:
-                return trace.factor(f"{place.name}.query", h, i, n), Factor(f"E[{far},{n}]", float(row[n]))
+                return trace.factor(f"{call.name}.query", h, i, n), Factor(f"E[{far},{n}]", float(row[n]))
 
             return q[h, i].astype(np.float64) * row, factors
 
         return _Extra(sums, skewed, "s = frac{q · k + q · E_{i−j}}{sqrt{d}}")
     if not isinstance(module, RelativeAttention):
         return _Extra()
-    q, k = trace[f"{place.name}.query"], trace[f"{place.name}.key"]
+    q, k = trace[f"{call.name}.query"], trace[f"{call.name}.key"]
     H, T, d = q.shape
-    r = array(watched.out(f"{path}.distance", place.call))[::-1].reshape(-1, H, d)  # by distance, 0 first
+    r = array(watched.out(f"{path}.distance", call.number))[::-1].reshape(-1, H, d)  # by distance, 0 first
     u, v = (array(each) for each in _biases(watched))
     apart = _distances(T, len(r))
     by_distance = np.einsum("hid,ijhd->hij", q.astype(np.float64) + v[:, None], r[apart])
@@ -274,11 +219,9 @@ def _relative_terms(trace: Trace, watched: Watched, module: Any, path: str, plac
             kind, unit = divmod(n, d)
             distance = Factor(f"r_{far}[{unit}]", float(R[unit]))
             if kind == 0:
-                return Factor(f"u[{unit}]", float(u[h, unit])), trace.factor(f"{place.name}.key", h, j, unit)
+                return Factor(f"u[{unit}]", float(u[h, unit])), trace.factor(f"{call.name}.key", h, j, unit)
             first = (
-                trace.factor(f"{place.name}.query", h, i, unit)
-                if kind == 1
-                else Factor(f"v[{unit}]", float(v[h, unit]))
+                trace.factor(f"{call.name}.query", h, i, unit) if kind == 1 else Factor(f"v[{unit}]", float(v[h, unit]))
             )
             return first, distance
 
@@ -351,76 +294,10 @@ def _merged(trace: Trace, name: str, projection: Any, width: int) -> Callable[[I
     )
 
 
-def trace_feed_forward(trace: Trace, watched: Watched, network: nn.Module, place: Place, x: str) -> list[Step]:
-    """Add the feed-forward net of a block: expanded, units, feed_forward."""
-    path, name, where = f"{place.path}.feed_forward", place.name, place.label
-    module: Any = network.get_submodule(path)
-    expanded = watched.out(f"{path}.expand", place.call)
-    gated = isinstance(module, GatedFeedForward)
-    first_bias = " + b_1" if module.expand.bias is not None else ""
-    trace.add(
-        f"{name}.expanded", expanded, "before the activation", "e", "token unit",
-        linear(trace, x, module.expand, f"e = W_1 x{first_bias}"), where=where,
-    )  # fmt: skip
-    function = "SiLU" if gated else _name(module.activation)
-
-    def factors(index: Index) -> list[tuple[Factor, ...]]:
-        first = trace.factor(f"{name}.expanded", *index)
-        if not gated:
-            value = float(module.units(torch.tensor([first.value]))[0])
-            return [(Factor(f"{function}({first.label})", value, first.at),)]
-        gate = float(nn.functional.silu(torch.tensor(first.value)))
-        up = trace.factor(f"{name}.expanded", index[0], index[1] + module.expand.out_features // 2)
-        return [(Factor(f"SiLU({first.label})", gate, first.at), up)]
-
-    equation = "u_i = SiLU(e_i) e_{i+F}" if gated else f"u = {function}(e)"
-    units = watched.into(f"{path}.contract", place.call)
-    trace.add(f"{name}.units", units, "unit", "u", "token unit", product(trace, factors, equation), where=where)
-    bias = " + b_2" if module.contract.bias is not None else ""
-    origin = linear(trace, f"{name}.units", module.contract, f"y = W_2 u{bias}")
-    trace.add(
-        f"{name}.feed_forward",
-        watched.out(path, place.call),
-        "output of feed-forward",
-        "y",
-        "token unit",
-        origin,
-        where=where,
-    )
-    says = (
-        f"Each token on its own passes through a small network: {units.shape[1]} units, each {function} of a weighted "
-        f"sum{', times a second sum,' if gated else ','} and a matrix back to the width {trace[x].shape[1]}."
-    )
-
-    def grids(look: Look) -> list[Grid]:
-        return [
-            strip(trace, x, "input", look.position),
-            strip(trace, f"{name}.units", "units", look.position),
-            strip(trace, f"{name}.feed_forward", "output", look.position),
-        ]
-
-    gate = "y = W_2 ( SiLU(W_1 x) ∘ W_3 x )"
-    return [
-        Step(
-            f"{name}.feed_forward",
-            where,
-            "Feed-forward",
-            says,
-            gate if gated else f"y = W_2 {function}(W_1 x{first_bias}){bias}",
-            grids,
-        )
-    ]
-
-
-def _name(activation: Any) -> str:
-    name = getattr(activation, "__name__", type(activation).__name__)
-    return {"gelu": "GELU", "gelu_tanh": "GELU", "relu": "ReLU", "silu": "SiLU", "tanh": "tanh"}.get(name, name)
-
-
 def _attention_steps(
-    trace: Trace, place: Place, x: str, *, heads: int, groups: int, width: int, causal: bool, turned: bool
+    trace: Trace, call: BlockCall, x: str, *, heads: int, groups: int, width: int, causal: bool, turned: bool
 ) -> list[Step]:
-    name, where = place.name, place.label
+    name, where = call.name, call.label
     seen = "the tokens up to itself" if causal else "all tokens"
     shared = f" Groups of {groups} heads share keys and values." if groups > 1 else ""
     turn = " Queries and keys are turned by an angle that grows with the position (RoPE)." if turned else ""
@@ -469,50 +346,3 @@ def _attention_steps(
             "z = ∑ a_j v_j , y = W_o [z_0 ; z_1 ; …]", mixture, heads,
         ),
     ]  # fmt: skip
-
-
-def _residual_step(trace: Trace, place: Place, what: str, x: str, y: str, total: str) -> Step:
-    def grids(look: Look) -> list[Grid]:
-        labels = {x: "before", y: f"from {what}", total: "sum"}
-        return [strip(trace, each, label, look.position) for each, label in labels.items()]
-
-    says = f"The output of {what} is added to the vector of the token: the layer changes it, and does not replace it."
-    return Step(f"{total}", place.label, f"Add the {what}", says, "r = x + y", grids)
-
-
-def _norm_step(trace: Trace, place: Place, x: str, y: str) -> Step:
-    def grids(look: Look) -> list[Grid]:
-        return [strip(trace, x, "before", look.position), strip(trace, y, "after", look.position)]
-
-    says = "The vector is brought to a common scale; then each number gets a learnt factor γ"
-    rms = "β" not in trace.arrays[y].origin(tuple(0 for _ in trace[y].shape)).equation  # type: ignore[misc]
-    equation = "y = frac{x}{r} γ , r = sqrt{mean x ^ 2 + ε}" if rms else "y = frac{x - μ}{σ} γ + β"
-    return Step(y, place.label, "Norm", says + ("." if rms else " and a shift β."), equation, grids)
-
-
-def _plain_block(trace: Trace, watched: Watched, network: nn.Module, place: Place, x: str) -> list[Step]:
-    """h = tanh(W z + b), without residual and norm: the first rungs of attention-lm."""
-    steps = trace_attention(trace, watched, network, place, x, causal=True)
-    path, name = f"{place.path}.feed_forward", place.name
-    origin = linear(
-        trace, f"{name}.attention", network.get_submodule(f"{path}.0"), "h = tanh(W z + b)", function="tanh",
-        apply=apply_to(torch.tanh),
-    )  # fmt: skip
-    trace.add(
-        f"{name}.out",
-        watched.out(path, place.call),
-        "output of the layer",
-        "h",
-        "token unit",
-        origin,
-        where=place.label,
-    )
-
-    def grids(look: Look) -> list[Grid]:
-        return [
-            strip(trace, f"{name}.attention", "output of attention", look.position),
-            strip(trace, f"{name}.out", "units", look.position),
-        ]
-
-    says = "Each unit is tanh of a weighted sum of what the heads have gathered."
-    return [*steps, Step(f"{name}.out", place.label, "Feed-forward", says, "h = tanh(W z + b)", grids)]

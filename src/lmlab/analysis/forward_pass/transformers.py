@@ -7,7 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from lmlab.analysis.forward_pass.attention import Place, trace_block
+from lmlab.analysis.forward_pass.attention import BlockCall
+from lmlab.analysis.forward_pass.block import trace_block
 from lmlab.analysis.forward_pass.numbers import Factor, Index, Trace, linear, normed, product
 from lmlab.analysis.forward_pass.steps import Facts, Grid, Look, Step, Watched, strip
 from lmlab.models.bert import Encoder
@@ -60,8 +61,8 @@ def trace_decoder(trace: Trace, watched: Watched, network: Any) -> tuple[list[St
     steps = [Step("embeddings", "Embeddings", "Embeddings", says, equation, grids)]
     x = "x"
     for number in range(len(network.blocks)):
-        place = Place(f"blocks.{number}", 0, str(number), f"Layer {number}")
-        steps += trace_block(trace, watched, network, place, x, causal=True)
+        call = BlockCall(f"blocks.{number}", 0, str(number), f"Layer {number}")
+        steps += trace_block(trace, watched, network, call, x, causal=True)
         x = f"{number}.out"
     if hasattr(network, "norm") and not isinstance(network.norm, nn.Identity):
         steps.append(_last_norm(trace, watched, network, x))
@@ -116,12 +117,12 @@ def trace_encoder(trace: Trace, watched: Watched, network: Encoder, head: Any) -
     steps = [Step("embeddings", "Embeddings", "Embeddings", says, "x = LN( E_w + P_t + S )", grids)]
     for layer in range(network.config.layers):
         block = layer * network.distinct_blocks // network.config.layers
-        call = layer - next(
+        number = layer - next(
             n for n in range(layer + 1) if n * network.distinct_blocks // network.config.layers == block
         )
-        place = Place(f"blocks.{block}", call, str(layer), f"Layer {layer}")
+        call = BlockCall(f"blocks.{block}", number, str(layer), f"Layer {layer}")
         causal = network.config.direction == "left-to-right"
-        steps += trace_block(trace, watched, network, place, x, causal=causal)
+        steps += trace_block(trace, watched, network, call, x, causal=causal)
         x = f"{layer}.out"
     steps.append(_head_step(trace, watched, network, head, x))
     return steps, "hidden"

@@ -210,8 +210,8 @@ def held_out_rows(files: PictureFiles) -> tuple[list[PictureRow], str | None]:
 def unique_sources(rows: Sequence[PictureRow]) -> tuple[list[PictureSource], list[int]]:
     """The pictures of rows, each once, and the number of each row's picture among them."""
     numbers: dict[PictureSource, int] = {}
-    places = [numbers.setdefault(row.picture, len(numbers)) for row in rows]
-    return list(numbers), places
+    source_numbers = [numbers.setdefault(row.picture, len(numbers)) for row in rows]
+    return list(numbers), source_numbers
 
 
 def picture_source(path: str) -> PictureSource:
@@ -221,14 +221,14 @@ def picture_source(path: str) -> PictureSource:
 
 def match_captions(matcher: Matcher, rows: Sequence[PictureRow]) -> tuple[Matching, list[str]]:
     """The vectors of rows with captions, and a line for each picture that cannot be read; equal captions are one."""
-    sources, places = unique_sources(rows)
+    sources, source_numbers = unique_sources(rows)
     read = matcher.embed_sources(sources)
     own = {number: row for row, number in enumerate(read.numbers)}
-    kept = [row for row, position in enumerate(places) if position in own]
+    kept = [row for row, number in enumerate(source_numbers) if number in own]
     captions = [rows[row].texts["caption"] for row in kept]
     known = {text: number for number, text in enumerate(dict.fromkeys(captions))}
     texts = matcher.embed_texts(list(known))
-    pictures = np.array([own[places[row]] for row in kept], np.int64)
+    pictures = np.array([own[source_numbers[row]] for row in kept], np.int64)
     numbers = np.array([known[text] for text in captions], np.int64)
     return Matching(read.vectors[pictures], texts[numbers], pictures, numbers), read.problems
 

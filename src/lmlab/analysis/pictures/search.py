@@ -84,10 +84,10 @@ def search(matcher: Matcher, query: str, data: str, *, top: int = 5) -> SearchHi
     if data.lower().endswith(TEXT_ENDINGS):
         return _search_texts(matcher, wanted, query, data, top, shown)
     rows = read_rows(data)
-    sources, places = unique_sources(rows)
+    sources, source_numbers = unique_sources(rows)
     known: list[dict[str, None]] = [{} for _ in sources]
-    for row, position in zip(rows, places, strict=True):
-        known[position] |= dict.fromkeys(row.texts.values() or ([] if row.label is None else [row.label]))
+    for row, number in zip(rows, source_numbers, strict=True):
+        known[number] |= dict.fromkeys(row.texts.values() or ([] if row.label is None else [row.label]))
     read = matcher.embed_sources(sources)
     best, cosines = rank(wanted, read.vectors, top)
     chosen = [read.numbers[number] for number in best]

@@ -119,7 +119,7 @@ class Typographic(Viewed):
         notes = [f"labels: {', '.join(self.labels)}; templates: {', '.join(self.templates)}"]
         if known:
             notes.append(f"accuracy: {known[0]} as they are, {known[1]} with an empty label, {known[2]} with the word")
-        notes.append("a model that has never seen written words cannot read them: then only the paper has an effect")
+        notes.append("a model that has never seen written words cannot read them: an empty label then does as much")
         return [*notes, *(f"skipped: {problem}" for problem in self.problems)]
 
 

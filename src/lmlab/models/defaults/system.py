@@ -47,8 +47,10 @@ CPU_WINDOW = 256
 """The longest window of the sizes for a CPU; the published ones of masked models have 512."""
 SHORTEST_WINDOW = 64
 """The shortest window for which rows are shorter at first."""
-SHORT: Settings = {"short_fraction": 0.8, "short_masking_rate": 0.4}
-"""The fraction of the steps with short rows, and of their tokens that are masked."""
+SHORT_FRACTION = 0.8
+"""The fraction of the steps with short rows."""
+SHORT_MASKING_RATE = 0.4
+"""The fraction of the tokens of short rows that are masked; a detector of replaced tokens keeps its usual one."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ class System:
         lengths = [length for length in self.short_rows if 2 * length <= window]
         if not lengths or window < SHORTEST_WINDOW or longest > CPU_WINDOW:
             return self.objective
-        return {**self.objective, "short": lengths, **SHORT}
+        more = {"short_masking_rate": SHORT_MASKING_RATE} if self.objective["kind"] == "masked" else {}
+        return {**self.objective, "short": lengths, "short_fraction": SHORT_FRACTION, **more}
 
     def preset(self, size: str | None = None) -> dict[str, Any]:
         """The settings of a size, or of the default one; a ValueError names the sizes that there are."""

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from lmlab.cli.scores import format_with_interval, score_table
+from lmlab.cli.study_scores import format_with_interval, score_table
 from lmlab.transfer.results import Interval, Result
 from lmlab.transfer.study import Study
 from lmlab.transfer.study_settings import Kind

@@ -1,0 +1,1 @@
+"""What `lmlab evaluate` prints, by what a run does: one file for each kind of scores."""
