@@ -126,7 +126,7 @@ const steps = (page, data, now) =>
       h(
         "span",
         { class: "choose", role: "group", "aria-label": "Head" },
-        "Head",
+        h("span", {}, "Head"),
         Array.from({ length: data.step.heads }, (_, head) =>
           h(
             "button",
