@@ -1,4 +1,7 @@
-"""Finding and making models by name. Nothing heavy is imported before a class is needed."""
+"""Finding and making models by name. Nothing heavy is imported before a class is needed.
+
+A model's file has what differs from its ancestor: the forward pass of GPT-2 and LLaMA is `GPT.forward` in gpt.py.
+"""
 
 from __future__ import annotations
 
