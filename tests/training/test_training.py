@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -366,6 +367,23 @@ def test_auto_is_bf16_where_the_cpu_has_it_and_quality_was_measured(monkeypatch:
     assert gains("gpt2", width=256, layers=2)
     assert not gains("gpt2", width=16, layers=1), "too small"
     assert not gains("lstm", width=512, hidden=512), "not measured"
+
+
+@pytest.mark.parametrize("began", ["bf16", "fp32"])
+def test_auto_keeps_the_precision_that_a_run_began_with(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, began: str
+) -> None:
+    def chosen(name: str) -> Callable[..., torch.dtype | None]:
+        return lambda precision, device, **_: devices.choose_dtype(name if precision == "auto" else precision, device)
+
+    settings = {"schedule": "constant", "warmup": 0}
+    start(recipe(text, "gpt2", **settings, precision=began), tmp_path / "whole")
+    monkeypatch.setattr("lmlab.training.step.choose_dtype", chosen(began))
+    start(recipe(text, "gpt2", **settings, precision="auto", budget="5steps"), tmp_path / "parts")
+    monkeypatch.setattr("lmlab.training.step.choose_dtype", chosen("fp32" if began == "bf16" else "bf16"))
+    resume(tmp_path / "parts", settings={"budget": "12steps"})
+    whole, parts = (read_tensors(tmp_path / run / "last" / "model.safetensors") for run in ("whole", "parts"))
+    assert all(torch.equal(tensor, parts[name]) for name, tensor in whole.items())
 
 
 def test_bf16_and_compile_fallback(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,8 @@ States = dict[int, State]
 """What a stateful model keeps for the next batch, by the lane of its rows."""
 LEAST_FOR_BF16 = 1_000_000
 """Parameters from which on a model is trained in bf16 by default on a CPU that has it; smaller ones gain little."""
+AUTOCAST = (None, torch.bfloat16, torch.float16)
+"""Types of autocast; a checkpoint has the position of its own."""
 COUNT = "count of "
 """Begins the names of counts among amounts of several kinds."""
 
@@ -288,10 +290,16 @@ class Step:
         """
         scaler = {f"scaler.{name}": torch.tensor(value) for name, value in self.scaler.state_dict().items()}
         own = {**optimizer_tensors(self.optimizer, self.learner), **scaler, **self.average.tensors()}
+        own["autocast"] = torch.tensor(AUTOCAST.index(self.dtype))
         return self.world.whole(own)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `tensors` returned."""
+        """Restore what `tensors` returned.
+
+        With `precision = auto`, a run on a CPU keeps the precision that it began with; before 0.6 that was always fp32.
+        """
+        if self.config.precision == "auto" and self.device.type == "cpu":
+            self.dtype = AUTOCAST[int(tensors["autocast"])] if "autocast" in tensors else None
         if self.world.sharded:
             tensors = self._parts(tensors)
         restore_optimizer(self.optimizer, self.learner, tensors)
