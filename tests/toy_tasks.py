@@ -181,7 +181,7 @@ def scores_of(task: Task, model: Model, heads: nn.ModuleDict, examples: Sequence
     """The scores of each item of examples, each read alone, cut to its own size."""
     found = []
     for item in task.items(examples):
-        scores, _ = task.scores_and_losses(model, heads, task.batch([item]))  # type: ignore[arg-type]
+        scores, _ = task.scores_and_losses(model, heads, task.batch([item]))
         found.append(scores[0])
     return found
 

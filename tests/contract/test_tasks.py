@@ -54,7 +54,7 @@ def test_the_loss_falls(name: str, kind: str, how: str) -> None:
         loss = weighted_mean(learner(batch).sums, batch.counts, task.loss_weights)
         losses.append(float(loss.detach()))
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
     assert all(torch.isfinite(torch.tensor(losses)))
     assert losses[-1] < losses[0]
@@ -90,7 +90,7 @@ def test_batching_changes_nothing(name: str, kind: str) -> None:
 
 
 def _check_predictions(task: Any, model: Any, heads: nn.ModuleDict, kind: str) -> None:
-    predictor = Predictor(task=task, model=model, heads=heads, batch_tokens=16)  # type: ignore[arg-type]
+    predictor = Predictor(task=task, model=model, heads=heads, batch_tokens=16)
     order = [3, 0, 2, 1]
     examples = [EXAMPLES[kind][number] for number in range(4)]
     found = predictor.predict(examples)
