@@ -53,7 +53,7 @@ def launch(words: Sequence[str], *, processes: int) -> Ended:
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     check_processes(processes)
-    logging.disable(logging.CRITICAL)  # what went wrong is said here, once
+    logging.disable(logging.CRITICAL)  # errors are reported below, once
     folder = Path(tempfile.mkdtemp(prefix="lmlab-processes-"))
     os.environ |= {
         MEETING: str(folder / "meeting"),
