@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import torch
 
+from lmlab.files import write_text
 from lmlab.parsing import load_json
 
 FILE = "kernels.json"
@@ -116,9 +117,7 @@ def save(found: Thresholds, folder: Path) -> Path:
     known = _read(path)
     known[machine()] = found._asdict()
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(known, indent=1) + "\n")
-    temporary.replace(path)
+    write_text(path, json.dumps(known, indent=1) + "\n", shared=True)
     return path
 
 
